@@ -1,0 +1,1 @@
+"""Qwen3 in Flax NNX. Never imports ngramrl_jax."""

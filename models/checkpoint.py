@@ -1,0 +1,172 @@
+"""A model on disk: one folder with architecture, tokenizer and weights.
+
+    config.json  tokenizer.json  [tokenizer_config.json]  params/ (Orbax)  files.json
+
+`files.json` lists size and CRC-32 of every file under `params/`: Orbax itself does not notice a
+flipped byte, and reports a truncated file in the middle of its asynchronous reads. The folder is
+written under a temporary name beside its final one and renamed when complete, so that a
+half-written checkpoint is never seen under the name of a whole one.
+"""
+
+import json
+import shutil
+import zlib
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import orbax.checkpoint as ocp
+from jax.sharding import Mesh, SingleDeviceSharding
+from jax.typing import DTypeLike
+
+from models.config import ModelConfig
+from models.policy import Params, Qwen3Policy
+from models.sharding import parameter_path, shardings
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")  # the second is optional
+CHUNK_BYTES = 1 << 24
+
+
+def save(
+    path: str | Path,
+    config: ModelConfig,
+    params: Params,
+    tokenizer_path: str | Path,
+    *,
+    dtype: DTypeLike | None = None,
+) -> None:
+    """Writes a checkpoint folder.
+
+    Args:
+        path: The folder to make; it must not exist.
+        config: Architecture.
+        params: Parameters as from `Qwen3Policy.init_params`.
+        tokenizer_path: A `tokenizer.json`, or a folder that holds one; a `tokenizer_config.json`
+            beside it is copied too.
+        dtype: Store the weights in this dtype, e.g. bfloat16; None keeps theirs.
+
+    Raises:
+        ValueError: `path` exists, the tokenizer does not, or the parameters are not those of
+            `config`.
+    """
+    path, tokenizer = Path(path).absolute(), Path(tokenizer_path)
+    tokenizer = tokenizer / TOKENIZER_FILES[0] if tokenizer.is_dir() else tokenizer
+    if path.exists():
+        raise ValueError(f"{path}: exists, allowed: a new folder")
+    _check_json(tokenizer)
+    _check_shapes(path, config, params)
+    partial = path.with_name(f".{path.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    config.to_json(partial / "config.json")
+    shutil.copyfile(tokenizer, partial / TOKENIZER_FILES[0])
+    if (settings := tokenizer.with_name(TOKENIZER_FILES[1])).is_file():
+        shutil.copyfile(settings, partial / TOKENIZER_FILES[1])
+    stored = params if dtype is None else jax.tree.map(lambda leaf: leaf.astype(dtype), params)
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(partial / "params", stored)
+    record = json.dumps(_fingerprints(partial / "params"), indent=1)
+    (partial / "files.json").write_text(record + "\n", encoding="utf-8")
+    partial.rename(path)
+
+
+def load(
+    path: str | Path, dtype: DTypeLike = jnp.float32, mesh: Mesh | None = None
+) -> tuple[ModelConfig, Params]:
+    """Reads a checkpoint folder.
+
+    Args:
+        path: A folder that `save` wrote.
+        dtype: Dtype of the parameters, whatever they are stored in.
+        mesh: Restore onto this mesh by the sharding table; None puts all on the first device.
+
+    Returns:
+        The architecture and its parameters.
+
+    Raises:
+        ValueError: A file is missing or damaged, or the weights are not those of `config.json`.
+    """
+    path = Path(path).absolute()
+    if not path.is_dir():
+        raise ValueError(f"{path}: not found, a checkpoint is a folder")
+    config = ModelConfig.from_json(path / "config.json")
+    _check_json(path / TOKENIZER_FILES[0])
+    _check_fingerprints(path)
+    target = _abstract(config, dtype)
+    device = SingleDeviceSharding(jax.local_devices()[0])
+    places = jax.tree.map(lambda _: device, target) if mesh is None else shardings(target, mesh)
+    target = jax.tree.map(
+        lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
+        target,
+        places,
+    )
+    try:
+        with ocp.StandardCheckpointer() as checkpointer:
+            stored = checkpointer.metadata(path / "params").item_metadata.tree
+            _check_shapes(path, config, stored)
+            return config, checkpointer.restore(path / "params", target)
+    except (OSError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: cannot be restored ({str(error).splitlines()[0]})") from None
+
+
+def _abstract(config: ModelConfig, dtype: DTypeLike) -> Any:
+    """Shapes and dtypes of the parameters of an architecture."""
+    init = Qwen3Policy(config).init_params
+    return jax.eval_shape(lambda: init(jax.random.key(0), dtype))
+
+
+def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+    leaves = jax.tree.leaves_with_path(tree)
+    return {parameter_path(entry): tuple(leaf.shape) for entry, leaf in leaves}
+
+
+def _check_shapes(path: Path, config: ModelConfig, tree: Any) -> None:
+    """Raises unless the tree has exactly the parameters of the architecture."""
+    found, wanted = _shapes(tree), _shapes(_abstract(config, jnp.float32))
+    for name in sorted(found.keys() | wanted.keys()):
+        if found.get(name) != wanted.get(name):
+            raise ValueError(
+                f"{path}: parameter {name}: found shape {found.get(name)}, "
+                f"allowed by its configuration: {wanted.get(name)}"
+            )
+
+
+def _check_json(path: Path) -> None:
+    """Raises unless the file holds a JSON object."""
+    try:
+        good = isinstance(json.loads(path.read_text(encoding="utf-8")), dict)
+    except FileNotFoundError:
+        raise ValueError(f"{path}: not found") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError):
+        good = False
+    if not good:
+        raise ValueError(f"{path}: damaged, allowed: a JSON object")
+
+
+def _fingerprints(folder: Path) -> dict[str, list[int]]:
+    """Size in bytes and CRC-32 of every file under a folder, by relative path."""
+    prints: dict[str, list[int]] = {}
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            checksum = 0
+            with file.open("rb") as stream:
+                while chunk := stream.read(CHUNK_BYTES):
+                    checksum = zlib.crc32(chunk, checksum)
+            prints[file.relative_to(folder).as_posix()] = [file.stat().st_size, checksum]
+    return prints
+
+
+def _check_fingerprints(path: Path) -> None:
+    """Raises unless the weight files are byte for byte those that were saved."""
+    _check_json(path / "files.json")
+    wanted = json.loads((path / "files.json").read_text(encoding="utf-8"))
+    found = _fingerprints(path / "params")
+    for name in sorted(found.keys() | wanted.keys()):
+        if name not in found:
+            raise ValueError(f"{path}/params/{name}: missing, the checkpoint is incomplete")
+        if found[name] != wanted.get(name):
+            raise ValueError(
+                f"{path}/params/{name}: damaged, found size and checksum {found[name]}, "
+                f"allowed: {wanted.get(name)}"
+            )

@@ -1,0 +1,134 @@
+"""Blocks of a decoder layer: projections, norms, gated feed-forward, grouped-query attention.
+
+Legend: B rows, T tokens of a forward, S key positions, D model width, H query heads, J key/value
+heads, G = H / J query heads of a key/value head, X = G T, E head width.
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+
+from models.config import ModelConfig
+from models.rope import rotate
+
+INIT_SCALE = 0.02  # standard deviation of fresh weights, `initializer_range` of Qwen3
+
+
+class Linear(nnx.Module):
+    """`x @ kernel` without bias, in the compute dtype of x."""
+
+    def __init__(
+        self, inputs: int, outputs: int, *, scale: float, param_dtype: DTypeLike, rngs: nnx.Rngs
+    ) -> None:
+        init = nnx.initializers.normal(scale)
+        self.kernel = nnx.Param(init(rngs.params(), (inputs, outputs), param_dtype))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Maps `[..., inputs]` to `[..., outputs]`."""
+        return x @ self.kernel[...].astype(x.dtype)
+
+
+class RMSNorm(nnx.Module):
+    """`x / sqrt(mean(x ** 2) + eps) * scale` over the last axis, computed in float32.
+
+    Source: Zhang and Sennrich 2019, arXiv 1910.07467.
+    """
+
+    def __init__(self, width: int, eps: float, *, param_dtype: DTypeLike) -> None:
+        self.scale = nnx.Param(jnp.ones((width,), param_dtype))
+        self.eps = eps
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Normalises `[..., width]`; same shape and dtype."""
+        wide = x.astype(jnp.float32)
+        inverse = jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + self.eps)
+        scale = self.scale[...].astype(jnp.float32).reshape((1,) * (x.ndim - 1) + (-1,))
+        return (wide * inverse * scale).astype(x.dtype)
+
+
+class Block(nnx.Module):
+    """One decoder layer, split where the key/value cache comes in.
+
+    `project` makes queries, keys and values; the caller attends, with a cache or without;
+    `finish` adds the attended values and the feed-forward layer to the residual stream.
+    """
+
+    def __init__(self, config: ModelConfig, *, param_dtype: DTypeLike, rngs: nnx.Rngs) -> None:
+        width, head = config.hidden_size, config.head_dim
+        queries = config.num_attention_heads * head
+        keys = config.num_key_value_heads * head
+        # The two outputs that add to the residual stream start smaller, so that its variance
+        # does not grow with depth (GPT-2's rule).
+        residual_scale = INIT_SCALE / (2 * config.num_hidden_layers) ** 0.5
+
+        def linear(inputs: int, outputs: int, scale: float = INIT_SCALE) -> Linear:
+            return Linear(inputs, outputs, scale=scale, param_dtype=param_dtype, rngs=rngs)
+
+        def norm(size: int) -> RMSNorm:
+            return RMSNorm(size, config.rms_norm_eps, param_dtype=param_dtype)
+
+        self.head_dim = head
+        self.attention_norm = norm(width)
+        self.query = linear(width, queries)
+        self.key = linear(width, keys)
+        self.value = linear(width, keys)
+        self.query_norm = norm(head)
+        self.key_norm = norm(head)
+        self.output = linear(queries, width, residual_scale)
+        self.mlp_norm = norm(width)
+        self.gate = linear(width, config.intermediate_size)
+        self.up = linear(width, config.intermediate_size)
+        self.down = linear(config.intermediate_size, width, residual_scale)
+
+    def project(
+        self, x_BTD: jax.Array, cos_BTC: jax.Array, sin_BTC: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Returns `query_BTHE` and `key_BJTE`, normed and rotated, and `value_BJTE`."""
+        heads = (*x_BTD.shape[:2], -1, self.head_dim)
+        normed = self.attention_norm(x_BTD)
+        query_BTHE = self.query_norm(self.query(normed).reshape(heads))
+        key_BTJE = self.key_norm(self.key(normed).reshape(heads))
+        value_BTJE = self.value(normed).reshape(heads)
+        return (
+            rotate(query_BTHE, cos_BTC, sin_BTC),
+            rotate(key_BTJE, cos_BTC, sin_BTC).swapaxes(1, 2),
+            value_BTJE.swapaxes(1, 2),
+        )
+
+    def finish(self, x_BTD: jax.Array, attended_BTHE: jax.Array) -> jax.Array:
+        """Adds the attention output and the feed-forward layer to the residual stream."""
+        x_BTD = x_BTD + self.output(attended_BTHE.reshape(*x_BTD.shape[:2], -1))
+        normed = self.mlp_norm(x_BTD)
+        return x_BTD + self.down(jax.nn.silu(self.gate(normed)) * self.up(normed))
+
+
+def attention(
+    query_BTHE: jax.Array, key_BJSE: jax.Array, value_BJSE: jax.Array, mask_BTS: jax.Array
+) -> jax.Array:
+    """Grouped-query attention, scores and softmax in float32.
+
+    Args:
+        query_BTHE: Queries; head h reads key/value head `h // (H / J)`.
+        key_BJSE: Keys.
+        value_BJSE: Values.
+        mask_BTS: bool, True where a query may see a key.
+
+    Returns:
+        Attended values `[B, T, H, E]` in the dtype of the queries.
+    """
+    B, T, H, E = query_BTHE.shape
+    J, S = key_BJSE.shape[1:3]
+    G = H // J
+    # the queries of a key/value head side by side: one matrix product for all of them
+    query_BJGTE = query_BTHE.reshape(B, T, J, G, E).transpose(0, 2, 3, 1, 4)
+    query_BJXE = query_BJGTE.reshape(B, J, G * T, E)
+    score_BJXS = jnp.einsum(
+        "bjxe,bjse->bjxs", query_BJXE, key_BJSE, preferred_element_type=jnp.float32
+    )
+    score_BJGTS = score_BJXS.reshape(B, J, G, T, S) * E**-0.5
+    score_BJGTS = jnp.where(mask_BTS[:, None, None], score_BJGTS, jnp.finfo(jnp.float32).min)
+    weight_BJGTS = jax.nn.softmax(score_BJGTS, axis=-1).astype(value_BJSE.dtype)
+    weight_BJXS = weight_BJGTS.reshape(B, J, G * T, S)
+    attended_BJXE = jnp.einsum("bjxs,bjse->bjxe", weight_BJXS, value_BJSE)
+    return attended_BJXE.reshape(B, J, G, T, E).transpose(0, 3, 1, 2, 4).reshape(B, T, H, E)

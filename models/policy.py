@@ -1,0 +1,105 @@
+"""A Qwen3 model as pure functions over explicit parameters and cache.
+
+Legend: B rows, T tokens of a forward, V vocabulary, D model width, N prefixes.
+
+`Qwen3Policy` has the methods that a rollout engine asks of a policy, plus those that a trainer
+needs. Parameters are a plain nested dict of arrays: cheaper to dispatch than an `nnx.State`, and
+what optax, Orbax and the sharding table take as it is.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+
+from models import cache as kv
+from models.config import ModelConfig
+from models.qwen3 import Qwen3
+
+Params = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Qwen3Policy:
+    """The model of a configuration, without its weights; hashable, so that jit can close over it.
+
+    Attributes:
+        config: Architecture.
+        dtype: Dtype of the computation and of the cache. Parameters keep their own.
+    """
+
+    config: ModelConfig
+    dtype: DTypeLike = jnp.float32
+
+    @property
+    def vocab_size(self) -> int:
+        """V, the width of the logits."""
+        return self.config.vocab_size
+
+    def init_params(self, key: jax.Array, dtype: DTypeLike = jnp.float32) -> Params:
+        """Fresh parameters of the given dtype, drawn from `key`."""
+        rngs = nnx.Rngs(params=key)
+        model = Qwen3(self.config, dtype=self.dtype, param_dtype=dtype, rngs=rngs)
+        return nnx.to_pure_dict(nnx.state(model))
+
+    def init_cache(self, rows: int, capacity: int) -> kv.KVCache:
+        """An empty cache for `rows` rows of `capacity` positions each."""
+        return kv.init_cache(self.config, rows, capacity, self.dtype)
+
+    def forward(
+        self,
+        params: Params,
+        tokens_BT: jax.Array,
+        position_B: jax.Array,
+        cache: kv.KVCache,
+        *,
+        live: int,
+    ) -> tuple[jax.Array, kv.KVCache]:
+        """Runs T tokens of every row and stores their keys and values.
+
+        Args:
+            params: Parameters, as from `init_params`.
+            tokens_BT: int32 ids; row b's token t stands at position `position_B[b] + t`.
+            position_B: int32, the position of each row's first token.
+            cache: Holds positions `0 .. position_B[b] - 1` of row b.
+            live: Static, at most the capacity; only cache positions `< live` are read.
+
+        Returns:
+            `logits_BTV` float32 and the new cache.
+        """
+        model = self._model(params)
+        hidden_BTD, cache = model.cached_hidden(tokens_BT, position_B, cache, live=live)
+        return model.logits(hidden_BTD), cache
+
+    def commit(self, cache: kv.KVCache, position_B: jax.Array, count_B: jax.Array) -> kv.KVCache:
+        """Returns the cache as it is: rejected positions are written over later."""
+        del position_B, count_B
+        return cache
+
+    def insert(
+        self, cache: kv.KVCache, prefixes: kv.KVCache, source_B: jax.Array, slot_B: jax.Array
+    ) -> kv.KVCache:
+        """Copies row `source_B[i]` of `prefixes` into row `slot_B[i]` of `cache`, for every i."""
+        return kv.insert(cache, prefixes, source_B, slot_B)
+
+    def hidden(self, params: Params, tokens_BT: jax.Array, *, remat: bool = False) -> jax.Array:
+        """Hidden states `[B, T, D]` of whole right-padded rows, without a cache."""
+        return self._model(params).hidden(tokens_BT, remat=remat)
+
+    def logits(self, params: Params, hidden: jax.Array) -> jax.Array:
+        """Next-token logits `[..., V]` in float32 from hidden states `[..., D]`."""
+        return self._model(params).logits(hidden)
+
+    @cached_property
+    def _structure(self) -> nnx.GraphDef[Qwen3]:
+        abstract = nnx.eval_shape(
+            lambda: Qwen3(self.config, dtype=self.dtype, rngs=nnx.Rngs(params=0))
+        )
+        return nnx.graphdef(abstract)
+
+    def _model(self, params: Params) -> Qwen3:
+        return nnx.merge(self._structure, params)

@@ -1,0 +1,1 @@
+"""The host core: drafting in NumPy and Numba. Never imports jax."""

@@ -1,0 +1,1 @@
+"""Rollouts: the pure jitted round and the host engine around it."""

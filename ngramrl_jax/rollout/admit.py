@@ -1,0 +1,88 @@
+"""How a row begins: the prompt is run once per group, then copied into its siblings' slots.
+
+The prefill stores all prompt tokens but the last; that one is the row's first "last committed
+token", so that the first response token comes out of an ordinary round and may be drafted.
+
+Legend: B rows, P prompt tokens in a length bucket, V vocabulary.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ngramrl_jax.protocols import Params, Policy
+from ngramrl_jax.rollout.state import DecodeState
+from ngramrl_jax.types import Int32Array, RolloutRequest
+from ngramrl_jax.verify.keyed import row_keys
+
+ROW_COLUMNS = 8
+
+
+def admission_row(slot: int, entry: int, request: RolloutRequest) -> Int32Array:
+    """Host side: what the device must know to start `request` in `slot`, one line of a table."""
+    return np.asarray(
+        [
+            slot,
+            entry,
+            len(request.prompt_P),
+            request.prompt_P[-1],
+            request.max_new_tokens,
+            request.prompt_id,
+            request.sibling,
+            request.attempt,
+        ],
+        np.int32,
+    )
+
+
+def prefill(
+    policy: Policy, params: Params, prefixes: Any, tokens_P: jax.Array, entry: jax.Array
+) -> Any:
+    """Runs one prompt and stores it as row `entry` of the prefix cache.
+
+    Args:
+        policy: The target model.
+        params: Its parameters.
+        prefixes: A cache whose rows are prompts; donated by the caller.
+        tokens_P: int32 prompt ids, padded on the right with anything.
+        entry: int32 scalar, the row of `prefixes` to be replaced.
+
+    Returns:
+        The prefix cache with the new row.
+    """
+    length = tokens_P.shape[0]
+    start_B = jnp.zeros(1, jnp.int32)
+    cache = policy.init_cache(1, length)
+    _, cache = policy.forward(params, tokens_P[None, :], start_B, cache, live=length)
+    return policy.insert(prefixes, cache, start_B, entry[None])
+
+
+def admit(
+    policy: Policy, state: DecodeState, prefixes: Any, seed: jax.Array, rows_BX: jax.Array
+) -> DecodeState:
+    """Starts new rows in idle slots.
+
+    Args:
+        policy: The target model.
+        state: Donated by the caller.
+        prefixes: The prefix cache.
+        seed: int32 `[2]`: run seed and training step.
+        rows_BX: int32 `[B, ROW_COLUMNS]`, one `admission_row` a line. Lines with slot B are
+            ignored.
+
+    Returns:
+        The state with the new rows.
+    """
+    slot_B, entry_B, length_B, last_B, room_B, prompt_id_B, sibling_B, attempt_B = rows_BX.T
+    key_B = row_keys(seed[0], seed[1], prompt_id_B, sibling_B, attempt_B)
+    return replace(
+        state,
+        length_B=state.length_B.at[slot_B].set(length_B, mode="drop"),
+        last_B=state.last_B.at[slot_B].set(last_B, mode="drop"),
+        room_B=state.room_B.at[slot_B].set(room_B, mode="drop"),
+        key_B=state.key_B.at[slot_B].set(key_B, mode="drop"),
+        cache=policy.insert(state.cache, prefixes, entry_B, slot_B),
+    )

@@ -1,0 +1,219 @@
+"""The rollout engine: the imperative shell around the jitted rounds.
+
+A step's requests wait in a queue; idle slots are refilled from it at once; each round the drafter
+proposes, the device verifies, and one small array comes back.
+
+Legend: B rows, K draft budget, P prompt tokens.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+
+import jax
+import numpy as np
+
+from ngramrl_jax.host.protocol import Drafter
+from ngramrl_jax.protocols import Params, Policy
+from ngramrl_jax.rollout.admit import ROW_COLUMNS, admission_row
+from ngramrl_jax.rollout.counters import RolloutCounters
+from ngramrl_jax.rollout.ladder import length_ladder, rung_for
+from ngramrl_jax.rollout.order import wave_order
+from ngramrl_jax.rollout.prefixes import PrefixIndex
+from ngramrl_jax.rollout.programs import Programs
+from ngramrl_jax.rollout.round import DecodeRule
+from ngramrl_jax.rollout.settings import EngineSettings
+from ngramrl_jax.rollout.slots import SlotTable
+from ngramrl_jax.rollout.state import empty_state
+from ngramrl_jax.rollout.wire import RoundResult, pack_drafts, unpack_result
+from ngramrl_jax.types import Int32Array, Rollout, RolloutRequest
+
+
+class RolloutEngine:
+    """Samples rollouts from a policy, drafting on the host and verifying on the device.
+
+    What a row says is a function of (parameters, seed, step, prompt id, sibling, attempt) alone:
+    not of its slot, its neighbours, its drafter or K.
+
+    Attributes:
+        settings: As given.
+        programs: The compiled programs, with their compile counts.
+    """
+
+    def __init__(self, policy: Policy, drafter: Drafter, settings: EngineSettings) -> None:
+        """Allocates the caches.
+
+        Args:
+            policy: The target model.
+            drafter: Proposes drafts for `settings.slots` rows; it observes finished rollouts also
+                where K is 0.
+            settings: Shapes and schedule.
+        """
+        self.settings = settings
+        rule = DecodeRule(settings.sampling, settings.stop_ids, settings.verifier)
+        self.programs = Programs(policy, rule, settings.plain_rounds)
+        self._drafter = drafter
+        self._live_ladder = length_ladder(settings.capacity)
+        self._prompt_ladder = length_ladder(settings.max_prompt_tokens)
+        entries = max(settings.prefix_entries, settings.slots)
+        self._index = PrefixIndex(entries)
+        self._prefixes = policy.init_cache(entries, settings.max_prompt_tokens)
+        self._state = empty_state(policy, settings.slots, settings.capacity)
+        self._slots = SlotTable(settings.slots, settings.max_new_tokens)
+
+    def warm_up(self, params: Params) -> None:
+        """Compiles every program on idle slots, so that no compilation lands inside a rollout."""
+        settings = self.settings
+        nobody_BX = np.full((settings.slots, ROW_COLUMNS), settings.slots, np.int32)
+        for length in self._prompt_ladder:
+            self._prefill(params, np.zeros(length, np.int32), entry=0)
+        self._admit(nobody_BX, seed=0, step=0)
+        no_draft = np.zeros((settings.slots, settings.draft_tokens), np.int32)
+        for live in self._live_ladder:
+            self._dispatch(params, no_draft, self._slots.room_B, live, leave_early=False)
+
+    def generate(
+        self,
+        params: Params,
+        requests: Sequence[RolloutRequest],
+        *,
+        seed: int,
+        step: int,
+        policy_version: int,
+        expected_tokens: Mapping[int, float] | None = None,
+    ) -> tuple[list[Rollout], RolloutCounters]:
+        """Samples one rollout a request.
+
+        Args:
+            params: Parameters of the policy, not donated.
+            requests: In any order; (prompt id, sibling, attempt) differ.
+            seed: Run seed.
+            step: Training step; with the seed it makes the noise fresh.
+            policy_version: Stored with every rollout.
+            expected_tokens: Response length by prompt id where known; longer ones start earlier.
+
+        Returns:
+            Rollouts in the order of `requests`, and what they cost.
+
+        Raises:
+            ValueError: A request does not fit the engine's lengths.
+        """
+        for request in requests:
+            self._check(request)
+        counters = RolloutCounters(self.settings.draft_tokens)
+        queue = deque(wave_order(requests, expected_tokens or {}, self.settings.wave))
+        done: dict[tuple[int, int, int], Rollout] = {}
+        self._index.clear()  # prefix caches belong to the parameters that made them
+        since = perf_counter()
+        while queue or self._slots.running_B.any():
+            self._refill(params, queue, seed, step, counters)
+            result, since = self._advance(params, bool(queue), counters, since)
+            for row in self._slots.finished_rows():
+                stopped = bool(result.stopped_B[row])
+                rollout = self._slots.take(row, stopped, policy_version, step)
+                self._drafter.finish_row(row)
+                self._drafter.observe(rollout.prompt_id, rollout.tokens_N, step)
+                done[rollout.identity] = rollout
+        return [done[request.identity] for request in requests], counters
+
+    def _check(self, request: RolloutRequest) -> None:
+        lengths = {
+            "prompt tokens": (len(request.prompt_P), self.settings.max_prompt_tokens),
+            "max_new_tokens": (request.max_new_tokens, self.settings.max_new_tokens),
+        }
+        for name, (found, most) in lengths.items():
+            if not 1 <= found <= most:
+                raise ValueError(
+                    f"prompt {request.prompt_id}: {name}: found {found}, allowed: 1 to {most}"
+                )
+
+    def _refill(
+        self,
+        params: Params,
+        queue: deque[RolloutRequest],
+        seed: int,
+        step: int,
+        counters: RolloutCounters,
+    ) -> None:
+        """Fills idle slots from the queue; a group's prompt is run for its first sibling only."""
+        idle = self._slots.idle_rows()[: len(queue)]
+        if not len(idle):
+            return
+        rows_BX = np.full((self.settings.slots, ROW_COLUMNS), self.settings.slots, np.int32)
+        for line, slot in enumerate(idle.tolist()):
+            request = queue.popleft()
+            entry = self._index.find(request.prompt_id)
+            if entry is None:
+                entry = self._index.add(request.prompt_id)
+                self._prefill(params, request.prompt_P, entry)
+                counters.prefills += 1
+            rows_BX[line] = admission_row(slot, entry, request)
+            self._slots.place(slot, request)
+            self._drafter.start_row(slot, request.prompt_id, request.prompt_P)
+        self._admit(rows_BX, seed, step)
+
+    def _prefill(self, params: Params, prompt_P: Int32Array, entry: int) -> None:
+        bucket = rung_for(len(prompt_P), self._prompt_ladder)
+        padded_P = np.zeros(bucket, np.int32)
+        padded_P[: len(prompt_P)] = prompt_P
+        self._prefixes = self.programs.prefill(params, self._prefixes, padded_P, np.int32(entry))
+
+    def _admit(self, rows_BX: Int32Array, seed: int, step: int) -> None:
+        numbers = np.asarray([seed, step], np.int32)
+        self._state = self.programs.admit(self._state, self._prefixes, numbers, rows_BX)
+
+    def _advance(
+        self, params: Params, waiting: bool, counters: RolloutCounters, since: float
+    ) -> tuple[RoundResult, float]:
+        """One dispatch: propose, verify, record. `since` is when the last outcome was known."""
+        running_B = self._slots.running_B
+        limit_B = np.clip(self._slots.room_B - 1, 0, self.settings.draft_tokens)
+        drafting = perf_counter()
+        draft_BK, drafted_B = self._propose(limit_B)
+        drafted = perf_counter()
+        packed = self._dispatch(params, draft_BK, drafted_B, self._live(), waiting)
+        dispatched = perf_counter()
+        result = unpack_result(jax.device_get(packed))
+        known = perf_counter()
+        rounds_B = running_B.astype(np.int32) if self.settings.draft_tokens else result.count_B
+        self._slots.record(result, rounds_B)
+        counters.record(result, rounds_B, drafted_B)
+        committing = perf_counter()
+        self._drafter.commit(result.tokens_BT, result.count_B)
+        counters.draft_seconds += drafted - drafting + perf_counter() - committing
+        counters.host_seconds += dispatched - since
+        counters.device_seconds += known - dispatched
+        return result, known
+
+    def _propose(self, limit_B: Int32Array) -> tuple[Int32Array, Int32Array]:
+        if self.settings.draft_tokens == 0:
+            return np.zeros((self.settings.slots, 0), np.int32), limit_B
+        return self._drafter.propose(limit_B)
+
+    def _live(self) -> int:
+        """The rung that covers every position that the next dispatch may reach."""
+        settings = self.settings
+        ahead_B = np.minimum(self._slots.room_B, settings.plain_rounds)
+        if settings.draft_tokens:
+            ahead_B = np.full_like(ahead_B, settings.draft_tokens)
+        reach_B = np.where(self._slots.running_B, self._slots.length_B + ahead_B, 0)
+        return rung_for(int(reach_B.max()), self._live_ladder)
+
+    def _dispatch(
+        self,
+        params: Params,
+        draft_BK: Int32Array,
+        drafted_B: Int32Array,
+        live: int,
+        leave_early: bool,
+    ) -> jax.Array:
+        """Sends one dispatch to the device and returns its packed outcome, not yet awaited."""
+        if self.settings.draft_tokens == 0:
+            self._state, packed = self.programs.plain(
+                params, state=self._state, leave_early=np.bool_(leave_early), live=live
+            )
+        else:
+            self._state, packed = self.programs.speculative(
+                params, state=self._state, drafts_BX=pack_drafts(draft_BK, drafted_B), live=live
+            )
+        return packed

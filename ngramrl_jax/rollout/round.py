@@ -1,0 +1,209 @@
+"""The jitted rounds: pure functions from state and drafts to the next state and the outcome.
+
+Plain decoding is the speculative round with an empty draft, several of them in one dispatch, so
+the two differ in their drafts and in nothing else.
+
+Legend: B rows, K draft budget, T = K + 1 tokens of a forward, N plain rounds of a dispatch,
+V vocabulary.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from ngramrl_jax.protocols import Params, Policy
+from ngramrl_jax.rollout.state import DecodeState
+from ngramrl_jax.rollout.wire import pack_result, unpack_drafts
+from ngramrl_jax.types import Sampling
+from ngramrl_jax.verify.adjust import adjusted_log_probs
+from ngramrl_jax.verify.coupled import verify_coupled
+from ngramrl_jax.verify.keyed import gumbel, position_keys
+from ngramrl_jax.verify.rejection import verify_rejection
+from ngramrl_jax.verify.verdict import Verdict
+
+VerifierName = Literal["coupled", "rejection"]
+
+
+@dataclass(frozen=True)
+class DecodeRule:
+    """What decides which tokens are committed; static, so each rule compiles its own rounds.
+
+    Attributes:
+        sampling: Makes the adjusted distribution.
+        stop_ids: Ids that end a response; the stop token itself is committed.
+        verifier: "coupled" gives plain decoding's tokens for equal keys; "rejection" gives the
+            same distribution by the ratio test.
+    """
+
+    sampling: Sampling
+    stop_ids: tuple[int, ...]
+    verifier: VerifierName = "coupled"
+
+
+@dataclass(frozen=True)
+class _Commit:
+    """The tokens of one round after cutting at stop and room; fields as in `RoundResult`."""
+
+    count_B: jax.Array
+    kept_B: jax.Array
+    stopped_B: jax.Array
+    tokens_BT: jax.Array
+    logp_BT: jax.Array
+
+
+def speculative_round(
+    policy: Policy,
+    rule: DecodeRule,
+    params: Params,
+    state: DecodeState,
+    drafts_BX: jax.Array,
+    *,
+    live: int,
+) -> tuple[DecodeState, jax.Array]:
+    """Verifies one draft a row with one target forward.
+
+    Args:
+        policy: The target model.
+        rule: Sampling, stop ids and verifier.
+        params: Parameters of the policy.
+        state: Donated by the caller.
+        drafts_BX: int32 `[B, 1 + K]` from `wire.pack_drafts`.
+        live: Static bound on the positions to be attended, see `Policy.forward`.
+
+    Returns:
+        The next state and the packed `RoundResult`.
+    """
+    draft_BK, length_B = unpack_drafts(drafts_BX)
+    state, commit = _round(policy, rule, params, state, draft_BK, length_B, live)
+    return state, _pack(commit)
+
+
+def plain_rounds(
+    policy: Policy,
+    rule: DecodeRule,
+    params: Params,
+    state: DecodeState,
+    leave_early: jax.Array,
+    *,
+    live: int,
+    rounds: int,
+) -> tuple[DecodeState, jax.Array]:
+    """Decodes up to `rounds` tokens a row without the host.
+
+    The loop ends when every row is idle, or, with `leave_early` (bool scalar: somebody waits for
+    a slot), as soon as one row has become idle.
+
+    Args:
+        policy: The target model.
+        rule: Sampling, stop ids and verifier.
+        params: Parameters of the policy.
+        state: Donated by the caller.
+        leave_early: bool scalar.
+        live: Static bound on the positions to be attended.
+        rounds: Static N.
+
+    Returns:
+        The next state and the packed `RoundResult` with N token columns.
+    """
+    rows = state.length_B.shape[0]
+    no_draft_BK = jnp.zeros((rows, 0), jnp.int32)
+    no_length_B = jnp.zeros(rows, jnp.int32)
+    started_B = state.room_B > 0
+    blank = _Commit(
+        count_B=no_length_B,
+        kept_B=no_length_B,
+        stopped_B=jnp.zeros(rows, bool),
+        tokens_BT=jnp.zeros((rows, rounds), jnp.int32),
+        logp_BT=jnp.zeros((rows, rounds), jnp.float32),
+    )
+    total = (blank.count_B, blank.stopped_B, blank.tokens_BT, blank.logp_BT)
+
+    def unfinished(carry: tuple) -> jax.Array:
+        n, state, _ = carry
+        running_B = state.room_B > 0
+        slot_freed = jnp.any(started_B & ~running_B)
+        return (n < rounds) & jnp.any(running_B) & ~(leave_early & slot_freed)
+
+    def body(carry: tuple) -> tuple:
+        n, state, (count_B, stopped_B, tokens_BN, logp_BN) = carry
+        state, commit = _round(policy, rule, params, state, no_draft_BK, no_length_B, live)
+        total = (
+            count_B + commit.count_B,
+            stopped_B | commit.stopped_B,
+            jax.lax.dynamic_update_slice(tokens_BN, commit.tokens_BT, (0, n)),
+            jax.lax.dynamic_update_slice(logp_BN, commit.logp_BT, (0, n)),
+        )
+        return n + 1, state, total
+
+    start = (jnp.zeros((), jnp.int32), state, total)
+    _, state, (count_B, stopped_B, tokens_BN, logp_BN) = jax.lax.while_loop(unfinished, body, start)
+    return state, pack_result(count_B, blank.kept_B, stopped_B, tokens_BN, logp_BN)
+
+
+def _round(
+    policy: Policy,
+    rule: DecodeRule,
+    params: Params,
+    state: DecodeState,
+    draft_BK: jax.Array,
+    draft_length_B: jax.Array,
+    live: int,
+) -> tuple[DecodeState, _Commit]:
+    position_B = state.length_B - 1
+    tokens_BT = jnp.concatenate([state.last_B[:, None], draft_BK], axis=1)
+    logits_BTV, cache = policy.forward(params, tokens_BT, position_B, state.cache, live=live)
+    verdict = _verify(rule, state, logits_BTV, draft_BK, draft_length_B)
+    commit = _cut(verdict, state.room_B, rule.stop_ids)
+    last_B = jnp.take_along_axis(
+        commit.tokens_BT, jnp.maximum(commit.count_B - 1, 0)[:, None], axis=1
+    )[:, 0]
+    state = replace(
+        state,
+        length_B=state.length_B + commit.count_B,
+        last_B=jnp.where(commit.count_B > 0, last_B, state.last_B),
+        room_B=jnp.where(commit.stopped_B, 0, state.room_B - commit.count_B),
+        cache=policy.commit(cache, position_B, commit.count_B),
+    )
+    return state, commit
+
+
+def _verify(
+    rule: DecodeRule,
+    state: DecodeState,
+    logits_BTV: jax.Array,
+    draft_BK: jax.Array,
+    draft_length_B: jax.Array,
+) -> Verdict:
+    logp_BTV = adjusted_log_probs(logits_BTV, rule.sampling)
+    key_BT = position_keys(state.key_B, state.length_B, logits_BTV.shape[1])
+    if rule.verifier == "rejection":
+        return verify_rejection(logp_BTV, draft_BK, draft_length_B, key_BT, None)
+    greedy = rule.sampling.greedy  # a single point needs no noise
+    noise_BTV = jnp.zeros_like(logp_BTV) if greedy else gumbel(key_BT, logp_BTV.shape[-1])
+    return verify_coupled(logp_BTV, draft_BK, draft_length_B, noise_BTV)
+
+
+def _cut(verdict: Verdict, room_B: jax.Array, stop_ids: tuple[int, ...]) -> _Commit:
+    """Accepted draft plus the emitted token, cut behind the first stop token and at the room."""
+    count_B = jnp.minimum(verdict.accepted_B + 1, room_B)
+    offset_BT = jax.lax.broadcasted_iota(jnp.int32, verdict.tokens_BT.shape, 1)
+    stops_BT = jnp.isin(verdict.tokens_BT, jnp.asarray(stop_ids, jnp.int32))
+    stops_BT &= offset_BT < count_B[:, None]
+    stopped_B = jnp.any(stops_BT, axis=1)
+    first_stop_B = jnp.argmax(stops_BT, axis=1).astype(jnp.int32)
+    count_B = jnp.where(stopped_B, first_stop_B + 1, count_B)
+    return _Commit(
+        count_B=count_B,
+        kept_B=jnp.minimum(verdict.accepted_B, count_B),
+        stopped_B=stopped_B,
+        tokens_BT=verdict.tokens_BT,
+        logp_BT=verdict.logp_BT,
+    )
+
+
+def _pack(commit: _Commit) -> jax.Array:
+    return pack_result(
+        commit.count_B, commit.kept_B, commit.stopped_B, commit.tokens_BT, commit.logp_BT
+    )

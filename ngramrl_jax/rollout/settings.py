@@ -1,0 +1,61 @@
+"""Settings of a rollout engine."""
+
+from dataclasses import dataclass, field
+
+from ngramrl_jax.rollout.round import VerifierName
+from ngramrl_jax.types import Sampling
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """What shapes the engine's programs and its schedule.
+
+    Attributes:
+        slots: B, rows of the device batch.
+        draft_tokens: K, the draft budget; 0 is plain decoding.
+        max_prompt_tokens: Longest prompt admitted.
+        max_new_tokens: Longest response admitted.
+        stop_ids: Ids that end a response.
+        sampling: Makes the adjusted distribution.
+        verifier: "coupled" or "rejection", see `DecodeRule`.
+        plain_rounds: Plain rounds in one dispatch where K is 0.
+        prefix_entries: Prompts whose prefix cache is kept; at least one a slot always is, so that
+            no prompt is pushed out before its rows are admitted. With fewer than the prompts of
+            a step, waves run a prompt again for each sibling.
+        wave: Siblings of a group that start in the same wave.
+
+    Raises:
+        ValueError: A setting lies outside its range.
+    """
+
+    slots: int
+    draft_tokens: int
+    max_prompt_tokens: int
+    max_new_tokens: int
+    stop_ids: tuple[int, ...]
+    sampling: Sampling = field(default_factory=Sampling)
+    verifier: VerifierName = "coupled"
+    plain_rounds: int = 16
+    prefix_entries: int = 0
+    wave: int = 1
+
+    def __post_init__(self) -> None:
+        least = {
+            "slots": 1,
+            "draft_tokens": 0,
+            "max_prompt_tokens": 1,
+            "max_new_tokens": 1,
+            "plain_rounds": 1,
+            "prefix_entries": 0,
+            "wave": 1,
+        }
+        for name, low in least.items():
+            if getattr(self, name) < low:
+                raise ValueError(f"{name}: found {getattr(self, name)}, allowed: {low} or more")
+        if self.verifier not in ("coupled", "rejection"):
+            raise ValueError(f"verifier: found {self.verifier}, allowed: coupled, rejection")
+
+    @property
+    def capacity(self) -> int:
+        """S, cache positions of a row: the longest sequence and one draft beyond it."""
+        return self.max_prompt_tokens + self.max_new_tokens + self.draft_tokens

@@ -1,0 +1,86 @@
+"""The host's view of the slots: which request sits where and what it has said so far.
+
+Legend: B rows, T token columns of a result, N response tokens.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ngramrl_jax.rollout.wire import RoundResult
+from ngramrl_jax.types import BoolArray, Int32Array, Rollout, RolloutRequest
+
+
+class SlotTable:
+    """Arrays over rows, so that recording a round needs no loop over rows or tokens.
+
+    Attributes:
+        length_B: int32, committed tokens, prompt included, as on the device.
+        room_B: int32, response tokens left; 0 for idle rows, as on the device.
+    """
+
+    def __init__(self, rows: int, longest_response: int) -> None:
+        """An empty table for responses of up to `longest_response` tokens."""
+        self.length_B = np.ones(rows, np.int32)
+        self.room_B = np.zeros(rows, np.int32)
+        self._requests: list[RolloutRequest | None] = [None] * rows
+        self._filled_B = np.zeros(rows, np.int32)
+        self._rounds_B = np.zeros(rows, np.int32)
+        self._tokens_BN = np.zeros((rows, longest_response), np.int32)
+        self._logps_BN = np.zeros((rows, longest_response), np.float32)
+        self._drafted_BN = np.zeros((rows, longest_response), bool)
+
+    @property
+    def running_B(self) -> BoolArray:
+        """bool, True where a row is being decoded."""
+        return self.room_B > 0
+
+    def idle_rows(self) -> Int32Array:
+        """Slots that hold no request, in rising order."""
+        return np.flatnonzero([request is None for request in self._requests]).astype(np.int32)
+
+    def place(self, row: int, request: RolloutRequest) -> None:
+        """Puts a request into an idle slot."""
+        assert self._requests[row] is None, f"slot {row} is taken"
+        self._requests[row] = request
+        self.length_B[row] = len(request.prompt_P)
+        self.room_B[row] = request.max_new_tokens
+        self._filled_B[row] = 0
+        self._rounds_B[row] = 0
+
+    def record(self, result: RoundResult, rounds_B: Int32Array) -> None:
+        """Appends what a dispatch committed; `rounds_B` is how many rounds each row took."""
+        offset_BT = np.arange(result.tokens_BT.shape[1], dtype=np.int32)[None, :]
+        row, column = np.nonzero(offset_BT < result.count_B[:, None])
+        place = self._filled_B[row] + column
+        self._tokens_BN[row, place] = result.tokens_BT[row, column]
+        self._logps_BN[row, place] = result.logp_BT[row, column]
+        self._drafted_BN[row, place] = column < result.kept_B[row]
+        self._filled_B += result.count_B
+        self._rounds_B += rounds_B
+        self.length_B += result.count_B
+        self.room_B = np.where(result.stopped_B, 0, self.room_B - result.count_B).astype(np.int32)
+
+    def finished_rows(self) -> Iterator[int]:
+        """Slots whose request is done but not taken out yet, in rising order."""
+        return (int(row) for row in np.flatnonzero(~self.running_B) if self._requests[row])
+
+    def take(self, row: int, stopped: bool, policy_version: int, step: int) -> Rollout:
+        """Takes the finished rollout out of slot `row` and leaves the slot idle."""
+        request = self._requests[row]
+        assert request is not None, f"slot {row} is empty"
+        self._requests[row] = None
+        filled = self._filled_B[row]
+        return Rollout(
+            prompt_id=request.prompt_id,
+            sibling=request.sibling,
+            prompt_P=request.prompt_P,
+            tokens_N=self._tokens_BN[row, :filled].copy(),
+            logps_N=self._logps_BN[row, :filled].copy(),
+            drafted_N=self._drafted_BN[row, :filled].copy(),
+            truncated=not stopped,
+            policy_version=policy_version,
+            step=step,
+            rounds=int(self._rounds_B[row]),
+            attempt=request.attempt,
+        )

@@ -1,0 +1,72 @@
+"""What crosses between host and device each round: one small array each way.
+
+Several small copies cost more than one: each is a call of its own, and each result leaf waits for
+the device by itself. So a round takes one int32 table and gives one back; log-probabilities
+travel as the bits of their float32.
+
+Legend: B rows, K draft budget, T token columns of a result.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ngramrl_jax.types import BoolArray, Float32Array, Int32Array
+
+_HEAD = 3  # count, kept, stopped
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """The outcome of one dispatch for every row, on the host.
+
+    Attributes:
+        count_B: int32, tokens committed; 0 for idle rows.
+        kept_B: int32, how many of them were accepted draft tokens (the first ones).
+        stopped_B: bool, True where the last committed token is a stop token.
+        tokens_BT: int32, the committed tokens; only the first `count_B` of a row mean anything.
+        logp_BT: float32, their log-probabilities under the adjusted distribution (nats).
+    """
+
+    count_B: Int32Array
+    kept_B: Int32Array
+    stopped_B: BoolArray
+    tokens_BT: Int32Array
+    logp_BT: Float32Array
+
+
+def pack_drafts(draft_BK: Int32Array, length_B: Int32Array) -> Int32Array:
+    """Host side: a fresh `[B, 1 + K]` table, never written again while a round may read it."""
+    return np.concatenate([length_B[:, None], draft_BK], axis=1, dtype=np.int32)
+
+
+def unpack_drafts(table_BX: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Device side: `(draft_BK, length_B)`."""
+    return table_BX[:, 1:], table_BX[:, 0]
+
+
+def pack_result(
+    count_B: jax.Array,
+    kept_B: jax.Array,
+    stopped_B: jax.Array,
+    tokens_BT: jax.Array,
+    logp_BT: jax.Array,
+) -> jax.Array:
+    """Device side: everything the host learns about a dispatch, as one int32 array."""
+    head_BX = jnp.stack([count_B, kept_B, stopped_B.astype(jnp.int32)], axis=1)
+    bits_BT = jax.lax.bitcast_convert_type(logp_BT.astype(jnp.float32), jnp.int32)
+    return jnp.concatenate([head_BX, tokens_BT, bits_BT], axis=1)
+
+
+def unpack_result(packed_BX: Int32Array) -> RoundResult:
+    """Host side: the inverse of `pack_result`."""
+    tokens_BT, bits_BT = np.split(packed_BX[:, _HEAD:], 2, axis=1)
+    return RoundResult(
+        count_B=packed_BX[:, 0],
+        kept_B=packed_BX[:, 1],
+        stopped_B=packed_BX[:, 2].astype(bool),
+        tokens_BT=tokens_BT,
+        logp_BT=np.ascontiguousarray(bits_BT).view(np.float32),
+    )

@@ -1,0 +1,1 @@
+"""From logits to committed tokens: adjusted distribution, keyed noise, verifiers."""

@@ -1,0 +1,108 @@
+"""The adjusted distribution equals its float64 oracle and the values of known cases."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ngramrl_jax.types import Sampling
+from ngramrl_jax.verify.adjust import adjusted_log_probs, first_argmax
+from ngramrl_jax.verify.oracle import adjusted_probs
+
+adjust = jax.jit(adjusted_log_probs, static_argnums=1)
+
+
+def probs_of(logits, sampling):
+    return np.exp(np.asarray(adjust(jnp.asarray(logits, jnp.float32), sampling)))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (3, 1.0), (0, 0.7), (5, 0.6), (100, 0.95)])
+def test_equals_the_oracle(temperature, top_k, top_p):
+    """Logits with many exact ties, so that every edge is settled by id."""
+    sampling = Sampling(temperature, top_k, top_p)
+    rng = np.random.default_rng(top_k)
+    logits = np.round(rng.normal(size=(200, 3, 13)) * 2, 1)
+    expected = np.apply_along_axis(adjusted_probs, -1, logits, sampling)
+    np.testing.assert_allclose(probs_of(logits, sampling), expected, atol=2e-6)
+
+
+def test_log_probs_of_a_temperature():
+    """CASES B30."""
+    actual = adjust(jnp.array([2.0, 1.0, 0.0]), Sampling(0.9))
+    np.testing.assert_allclose(actual, [-0.363, -1.474, -2.585], atol=1e-3)
+
+
+def test_temperature_comes_before_top_p():
+    """CASES B7."""
+    logits = np.log([0.6, 0.3, 0.1])
+    np.testing.assert_allclose(
+        probs_of(logits, Sampling(2.0, top_p=0.85)), [0.473, 0.334, 0.193], atol=1e-3
+    )
+
+
+def test_top_p_counts_within_top_k():
+    # Of [.4, .3, .2, .1], top-k 2 leaves [.571, .429]: top-p 0.55 keeps one, not two.
+    logits = np.log([0.4, 0.3, 0.2, 0.1])
+    np.testing.assert_array_equal(probs_of(logits, Sampling(1.0, 2, 0.55)), [1, 0, 0, 0])
+
+
+@pytest.mark.parametrize("top_k", [0, 4, 99])
+def test_filters_that_filter_nothing_cost_nothing(top_k):
+    """CASES B9: the same distribution bit for bit, by the same program."""
+    logits = jnp.array([[3.0, 1.0, 1.0, -2.0]])
+    sampling = Sampling(0.7, top_k, 1.0)
+    np.testing.assert_array_equal(adjust(logits, sampling), adjust(logits, Sampling(0.7)))
+    programs = [
+        str(jax.make_jaxpr(functools.partial(adjusted_log_probs, sampling=given))(logits))
+        for given in (sampling, Sampling(0.7))
+    ]
+    assert programs[0] == programs[1]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1e-6, 1e-45])
+def test_greedy_ties_go_to_the_lowest_id(temperature):
+    """CASES B8: P(arg-max) = 1, also at temperatures that float32 cannot divide by."""
+    logits = np.array([[1.0, 1.0, 0.0], [3.0, 0.0, 0.0], [0.0, 2.0, 2.0]])
+    expected = [[1, 0, 0], [1, 0, 0], [0, 1, 0]]
+    np.testing.assert_array_equal(probs_of(logits, Sampling(temperature)), expected)
+
+
+def test_ties_at_the_edges_keep_lower_ids():
+    flat = np.zeros(6)
+    np.testing.assert_array_equal(probs_of(flat, Sampling(top_k=2)) > 0, [1, 1, 0, 0, 0, 0])
+    np.testing.assert_array_equal(probs_of(flat, Sampling(top_p=0.4)) > 0, [1, 1, 1, 0, 0, 0])
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.0), Sampling(1.0, 3, 0.9)])
+def test_forbidden_ids_stay_forbidden_and_bad_rows_say_so(sampling):
+    inf, nan = np.inf, np.nan
+    logits = jnp.array(
+        [[-inf, 0.0, 1.0, -inf], [0.0, nan, 1.0, 2.0], [0.0, inf, 1.0, 2.0], [-inf] * 4]
+    )
+    logp = np.asarray(adjust(logits, sampling))
+    assert (logp[0] == -inf).tolist() == [True, sampling.greedy, False, True]
+    assert np.isnan(logp[1:]).any(axis=1).all()
+
+
+def test_bfloat16_logits_are_adjusted_in_float32():
+    logits = jax.random.normal(jax.random.key(0), (64,)).astype(jnp.bfloat16)
+    logp = adjust(logits, Sampling(0.8))
+    assert logp.dtype == jnp.float32
+    assert float(jnp.sum(jnp.exp(logp))) == pytest.approx(1.0, abs=1e-6)
+
+
+def test_gradient_is_that_of_log_softmax():
+    logits = jax.random.normal(jax.random.key(1), (8,))
+    ours = jax.grad(lambda x: adjusted_log_probs(x, Sampling(0.5))[3])(logits)
+    theirs = jax.grad(lambda x: jax.nn.log_softmax(x / 0.5)[3])(logits)
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    filtered = jax.grad(lambda x: adjusted_log_probs(x, Sampling(0.5, 3, 0.9)).max())(logits)
+    assert np.isfinite(filtered).all()
+
+
+def test_first_argmax():
+    scores = jnp.array([[0.0, 2.0, 2.0], [-jnp.inf] * 3, [jnp.nan] * 3])
+    assert first_argmax(scores).tolist() == [1, 0, 2]

@@ -1,0 +1,62 @@
+"""Drafters for tests: random drafts of random length, and one that has seen the future."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+
+class RandomDrafter:
+    """Proposes random tokens, ids outside the vocabulary among them where `hostile`."""
+
+    def __init__(self, rows: int, draft_tokens: int, vocab: int, seed: int = 0, hostile=False):
+        self._shape = (rows, draft_tokens)
+        self._low, self._high = (-1, vocab + 2) if hostile else (0, vocab)
+        self._rng = np.random.default_rng(seed)
+        self.events: list[tuple] = []
+
+    def start_row(self, row, prompt_id, prompt_P):
+        self.events.append(("start", row, prompt_id))
+
+    def commit(self, tokens_BT, count_B):
+        self.events.append(("commit", tokens_BT.copy(), count_B.copy()))
+
+    def propose(self, limit_B):
+        draft_BK = self._rng.integers(self._low, self._high, self._shape, dtype=np.int32)
+        return draft_BK, np.minimum(limit_B, self._rng.integers(0, self._shape[1] + 1)).astype(
+            np.int32
+        )
+
+    def finish_row(self, row):
+        self.events.append(("finish", row))
+
+    def observe(self, prompt_id, tokens_N, step):
+        self.events.append(("observe", prompt_id, tokens_N.copy(), step))
+
+
+class OracleDrafter(RandomDrafter):
+    """Proposes what each row is known to say next, and now and then a wrong token."""
+
+    def __init__(self, rows, draft_tokens, future: Mapping[tuple[int, int], np.ndarray], wrong=0.0):
+        super().__init__(rows, draft_tokens, vocab=2)
+        self._future, self._wrong = future, wrong
+        self._started: dict[int, int] = {}
+        self._text = [np.zeros(0, np.int32)] * rows
+
+    def start_row(self, row, prompt_id, prompt_P):
+        sibling = self._started.get(prompt_id, 0)  # wave order starts siblings in rising order
+        self._started[prompt_id] = sibling + 1
+        self._text[row] = self._future[prompt_id, sibling]
+
+    def commit(self, tokens_BT, count_B):
+        for row, count in enumerate(count_B):
+            self._text[row] = self._text[row][count:]
+
+    def propose(self, limit_B):
+        draft_BK = np.zeros(self._shape, np.int32)
+        length_B = np.zeros(len(limit_B), np.int32)
+        for row, limit in enumerate(limit_B):
+            ahead = self._text[row][:limit]
+            draft_BK[row, : len(ahead)] = ahead
+            length_B[row] = len(ahead)
+        flip_BK = self._rng.random(self._shape) < self._wrong
+        return np.where(flip_BK, 1 - (draft_BK > 0), draft_BK).astype(np.int32), length_B

@@ -1,0 +1,61 @@
+"""Configuration: what is refused, and that what is stored is what is read."""
+
+import pytest
+
+from train.config import RunConfig, load_config, to_yaml
+
+
+def written(folder, text):
+    path = folder / "run.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_file_then_overrides_then_defaults(tmp_path):
+    path = written(tmp_path, "seed: 3\ntrain: {epochs: 2}\n")
+    config = load_config(path, ["train.group=4", "objective.clip_high=0.3", "out=runs/x"])
+    assert (config.seed, config.train.epochs, config.train.group) == (3, 2, 4)
+    assert config.objective.clip_high == 0.3
+    assert config.rollout == RunConfig().rollout
+
+
+def test_the_stored_configuration_reads_as_itself(tmp_path):
+    config = load_config(None, ["rollout.top_p=0.9", "optimizer.learning_rate=3e-5"])
+    assert load_config(written(tmp_path, to_yaml(config))) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "message"),
+    [
+        (
+            "",
+            ["rollout.draft_token=4"],
+            "unknown key rollout.draft_token; nearest: rollout.draft_t",
+        ),
+        ("sed: 1", [], "unknown key sed; nearest: seed"),
+        ("train: {epoch: 1}", [], "unknown key train.epoch; nearest: train.epochs"),
+        ("", ["train.epochs=many"], "train.epochs"),
+        ("", ["epochs"], "found 'epochs', allowed: key=value"),
+        ("a: [", [], "YAML"),
+        ("- 1", [], "allowed: key: value"),
+    ],
+)
+def test_a_mistake_is_named_in_one_line(tmp_path, text, overrides, message):
+    with pytest.raises(ValueError, match=r"^[^\n]+$") as caught:
+        load_config(written(tmp_path, text), overrides)
+    assert message in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ValueError, match="found no file"):
+        load_config(tmp_path / "none.yaml")
+
+
+def test_every_committed_configuration_loads_and_opens_with_its_command(repository):
+    paths = sorted((repository / "configs").glob("*.yaml"))
+    assert paths
+    for path in paths:
+        load_config(path)
+        head = path.read_text().split("\n\n")[0]
+        assert head.startswith("#")
+        assert f"configs/{path.name}" in head

@@ -1,0 +1,1 @@
+"""GRPO training on a checkout: commands, tasks, learner, loop, report."""

@@ -1,0 +1,46 @@
+"""What all commands share: arguments, the compilation cache, how a user's mistake is told."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import jax
+
+from train.config import RunConfig, load_config
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+def main(command: Callable[[RunConfig], object], default: str, usage: str) -> None:
+    """Runs `command` on the configuration that `[CONFIG] [key=value ...]` names."""
+    arguments = sys.argv[1:]
+    if arguments[:1] in (["-h"], ["--help"]):
+        print(usage)
+        return
+    use_compilation_cache()
+    with fail_in_one_line():
+        command(_configuration(arguments, default))
+
+
+@contextmanager
+def fail_in_one_line() -> Iterator[None]:
+    """A `ValueError` is a user's mistake: one line on standard error, exit status 2."""
+    try:
+        yield
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def use_compilation_cache() -> None:
+    """Keeps compiled programs between runs of this checkout."""
+    jax.config.update("jax_compilation_cache_dir", str(REPOSITORY / ".cache" / "jax"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+
+
+def _configuration(arguments: Sequence[str], default: str) -> RunConfig:
+    """The named configuration, or the default one where only overrides are given."""
+    named = bool(arguments) and "=" not in arguments[0]
+    path = Path(arguments[0]) if named else REPOSITORY / default
+    return load_config(path, arguments[1:] if named else arguments)

@@ -1,0 +1,267 @@
+"""The configuration of a run: a closed, typed tree, one YAML file, `a.b=c` overrides."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where prompts come from.
+
+    Attributes:
+        path: A folder in one of the layouts that the task reads.
+        train_items: Training prompts used at most; 0 means all.
+        heldout_items: Items of each held-out set used at most; 0 means all.
+        run_credit: Reward of a query that runs but does not match.
+    """
+
+    path: str = "data/text2sql"
+    train_items: int = 0
+    heldout_items: int = 0
+    run_credit: float = 0.1
+
+
+@dataclass(frozen=True)
+class ModelSection:
+    """Which policy is trained.
+
+    Attributes:
+        checkpoint: Folder with `config.json`, `tokenizer.json` and Orbax parameters.
+        dtype: Compute type, float32 or bfloat16; master weights are float32.
+    """
+
+    checkpoint: str = "data/checkpoints/tiny"
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True)
+class WarmStartConfig:
+    """Supervised training that makes `model.checkpoint` where it does not exist yet.
+
+    Attributes:
+        enabled: Whether a missing checkpoint may be made.
+        preset: Architecture, see `models.config`; its vocabulary size is the tokenizer's.
+        tokenizer: Tokenizer folder; empty: train one of `vocab_size` on the training items.
+        vocab_size: Size of a tokenizer trained here.
+        epochs: Passes over the training items at most.
+        batch: Sequences of one update.
+        learning_rate: Constant after a short warm-up.
+        stop_accuracy: Stop after the epoch in which the share of training items that are answered
+            right, sampled as `rollout` says, reaches this.
+        probe_items: Training items sampled for that share.
+    """
+
+    enabled: bool = False
+    preset: str = "tiny"
+    tokenizer: str = ""
+    vocab_size: int = 2048
+    epochs: int = 40
+    batch: int = 32
+    learning_rate: float = 1e-3
+    stop_accuracy: float = 0.45
+    probe_items: int = 128
+
+
+@dataclass(frozen=True)
+class RolloutConfig:
+    """How rollouts are sampled; the words are those of `EngineSettings` and `Sampling`.
+
+    Attributes:
+        slots: Rows of the device batch.
+        draft_tokens: Draft budget K; 0 is plain decoding.
+        max_prompt_tokens: Items with longer prompts are left out, and counted.
+        max_new_tokens: Response tokens at most.
+        temperature: Of the adjusted distribution.
+        top_k: Of the adjusted distribution; 0 is off.
+        top_p: Of the adjusted distribution; 1 is off.
+        verifier: coupled or rejection.
+        window: Rollouts kept per prompt.
+        history_mb: Bound on the whole history, in 2**20 bytes.
+        plain_rounds: Plain rounds in one dispatch.
+        wave: Siblings of a group that start together.
+        prefix_entries: Prompts whose prefix cache is kept on the device, at least one a slot.
+    """
+
+    slots: int = 16
+    draft_tokens: int = 16
+    max_prompt_tokens: int = 160
+    max_new_tokens: int = 64
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    verifier: str = "coupled"
+    window: int = 16
+    history_mb: int = 256
+    plain_rounds: int = 16
+    wave: int = 1
+    prefix_entries: int = 64
+
+
+@dataclass(frozen=True)
+class ObjectiveConfig:
+    """What is maximised.
+
+    Attributes:
+        name: grpo, dr_grpo or dapo.
+        clip_low: The ratio may fall to `1 - clip_low`; null is the objective's own default.
+        clip_high: The ratio may rise to `1 + clip_high`; null is the objective's own default.
+        kl: Weight of the k3 divergence from the starting policy; 0 is off.
+        overlong_buffer: dapo: tokens before the limit over which the penalty grows; 0 is off.
+    """
+
+    name: str = "grpo"
+    clip_low: float | None = None
+    clip_high: float | None = None
+    kl: float = 0.0
+    overlong_buffer: int = 0
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """AdamW with a global-norm clip.
+
+    Attributes:
+        learning_rate: Held constant after the warm-up.
+        warmup_steps: Linear warm-up from 0.
+        weight_decay: Decoupled.
+        max_grad_norm: Gradients are scaled down to this norm.
+    """
+
+    learning_rate: float = 1e-4
+    warmup_steps: int = 2
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+
+
+@dataclass(frozen=True)
+class TrainSection:
+    """The loop.
+
+    Attributes:
+        epochs: Passes over the training prompts.
+        steps: Stop after this many steps; 0 means after `epochs`.
+        prompts_per_step: Groups in a step.
+        group: Rollouts of a prompt, G.
+        updates_per_step: Optimizer updates on the rollouts of a step.
+        micro_batch: Sequences of one forward-backward.
+        logprob_chunk: Tokens whose logits exist at the same time.
+        remat: Recompute activations of each layer in the backward pass.
+        checkpoint_every: Steps between checkpoints; the last step always makes one.
+        keep_checkpoints: How many stay on disk.
+    """
+
+    epochs: int = 6
+    steps: int = 0
+    prompts_per_step: int = 16
+    group: int = 8
+    updates_per_step: int = 1
+    micro_batch: int = 32
+    logprob_chunk: int = 1024
+    remat: bool = True
+    checkpoint_every: int = 10
+    keep_checkpoints: int = 2
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """Held-out accuracy, greedy unless a temperature is given.
+
+    Attributes:
+        every: Steps between evaluations; 0 means at start and end only.
+        slots: Rows of the device batch.
+        temperature: Of the evaluated samples.
+    """
+
+    every: int = 0
+    slots: int = 32
+    temperature: float = 0.0
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The whole tree.
+
+    Attributes:
+        out: Run folder.
+        seed: Of data order and noise.
+        deterministic: A run repeats bit for bit on the same machine.
+        task: Name of the task.
+    """
+
+    out: str = "runs/run"
+    seed: int = 0
+    deterministic: bool = True
+    task: str = "text2sql"
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelSection = field(default_factory=ModelSection)
+    warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    train: TrainSection = field(default_factory=TrainSection)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+
+
+def load_config(path: Path | None, overrides: Sequence[str] = ()) -> RunConfig:
+    """Reads a YAML file (None: the defaults) and applies `a.b=c` overrides.
+
+    Raises:
+        ValueError: Missing file, unknown key (the nearest one is named) or value of another type.
+    """
+    if path is not None and not path.is_file():
+        raise ValueError(f"configuration: found no file {path}, allowed: a YAML file")
+    for override in overrides:
+        if "=" not in override:
+            raise ValueError(f"override: found {override!r}, allowed: key=value")
+    schema = OmegaConf.structured(RunConfig)
+    base = OmegaConf.create() if path is None else _read_yaml(path)
+    try:
+        given = OmegaConf.merge(base, OmegaConf.from_dotlist(list(overrides)))
+        _refuse_unknown(given, schema)
+        merged = OmegaConf.merge(schema, given)
+        return OmegaConf.to_object(merged)  # pyright: ignore[reportReturnType]
+    except OmegaConfBaseException as error:
+        where = error.full_key or "configuration"
+        raise ValueError(f"{where}: {str(error).splitlines()[0]}") from error
+
+
+def to_yaml(config: RunConfig) -> str:
+    """The resolved configuration, as `load_config` reads it."""
+    return OmegaConf.to_yaml(OmegaConf.structured(config))
+
+
+def flatten(node: Any, prefix: str = "") -> dict[str, Any]:
+    """Leaves of a configuration (an OmegaConf node) by dotted name."""
+    if not isinstance(node, DictConfig):
+        return {prefix.rstrip("."): node}
+    leaves: dict[str, Any] = {}
+    for key in node:
+        leaves |= flatten(node[key], f"{prefix}{key}.")
+    return leaves
+
+
+def _read_yaml(path: Path) -> DictConfig:
+    try:
+        read = OmegaConf.load(path)
+    except YAMLError as error:
+        line = str(error).replace("\n", " ")
+        raise ValueError(f"{path}: not YAML: {line}") from error
+    if not isinstance(read, DictConfig):
+        raise ValueError(f"{path}: found a list, allowed: key: value lines")
+    return read
+
+
+def _refuse_unknown(given: Any, schema: DictConfig) -> None:
+    known = flatten(schema)
+    for key in flatten(given):
+        if key not in known:
+            near = get_close_matches(key, known, n=1)
+            hint = f"; nearest: {near[0]}" if near else ""
+            raise ValueError(f"configuration: found unknown key {key}{hint}")

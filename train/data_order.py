@@ -1,0 +1,24 @@
+"""Which prompts a step trains on: a pure function of (seed, step), so that resuming is exact."""
+
+import numpy as np
+
+
+def steps_per_epoch(items: int, per_step: int) -> int:
+    """Whole steps of an epoch; what is left over waits for the next epoch's order.
+
+    Raises:
+        ValueError: Fewer items than a step takes.
+    """
+    if items < per_step:
+        raise ValueError(f"train.prompts_per_step: found {per_step}, allowed: at most {items}")
+    return items // per_step
+
+
+def step_items(step: int, items: int, per_step: int, seed: int) -> np.ndarray:
+    """Indices of the items of one step, int64 `[per_step]`, all different.
+
+    Each epoch is a new permutation, drawn from (seed, epoch).
+    """
+    epoch, within = divmod(step, steps_per_epoch(items, per_step))
+    order = np.random.default_rng([seed, epoch]).permutation(items)
+    return order[within * per_step : (within + 1) * per_step]

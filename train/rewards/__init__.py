@@ -1,0 +1,1 @@
+"""Rewards, computed in worker processes with hard limits."""

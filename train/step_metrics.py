@@ -1,0 +1,63 @@
+"""The metrics of one step, from what its stages returned. Names: DESIGN section 11.
+
+Legend: G groups, N rollouts of a group.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ngramrl_jax.rollout.counters import RolloutCounters
+from ngramrl_jax.types import Rollout
+from train.metrics import Row
+from train.tasks.base import Score
+
+
+def reward_metrics(scores: Sequence[Score], group: int) -> Row:
+    """Reward over all rollouts, its parts by name, and groups that teach nothing."""
+    reward_GN = np.asarray([score.reward for score in scores]).reshape(-1, group)
+    parts = {
+        f"reward_{name}_mean": float(np.mean([score.parts[name] for score in scores]))
+        for name in scores[0].parts
+    }
+    return {
+        "reward_mean": float(reward_GN.mean()),
+        "reward_std": float(reward_GN.std()),
+        "frac_zero_std": float((np.ptp(reward_GN, axis=1) == 0.0).mean()),
+        **parts,
+    }
+
+
+def rollout_metrics(rollouts: Sequence[Rollout], counters: RolloutCounters, seconds: float) -> Row:
+    """What sampling cost and what drafting kept; `seconds` is the stage's wall time."""
+    rounds = max(counters.row_rounds, 1)
+    drafted_K, kept_K = counters.drafted_K, counters.kept_K
+    by_position = [
+        kept / drafted if drafted else None
+        for kept, drafted in zip(kept_K.tolist(), drafted_K.tolist(), strict=True)
+    ]
+    return {
+        "response_len_mean": float(np.mean([len(rollout.tokens_N) for rollout in rollouts])),
+        "truncated_frac": float(np.mean([rollout.truncated for rollout in rollouts])),
+        "tokens_per_forward": counters.tokens_per_forward,
+        "committed_tokens": counters.committed_tokens,
+        "row_rounds": counters.row_rounds,
+        "accepted_tokens": counters.kept_tokens,
+        "drafted_tokens": counters.drafted_tokens,
+        "accepted_per_round": counters.kept_tokens / rounds,
+        "drafted_per_round": counters.drafted_tokens / rounds,
+        "acceptance_rate": counters.kept_tokens / max(counters.drafted_tokens, 1),
+        "acceptance_by_position": by_position,
+        "draft_tokens_used": counters.draft_tokens,
+        "exposed_host_ms_per_round": 1e3 * counters.host_seconds / max(counters.dispatches, 1),
+        "rounds": counters.dispatches,
+        "forwards": counters.forwards,
+        "prefills": counters.prefills,
+        "rollout_tokens_per_s": counters.committed_tokens / seconds,
+    }
+
+
+def update_metrics(metrics: Mapping[str, Any]) -> Row:
+    """The learner's metrics as plain floats."""
+    return {name: float(value) for name, value in metrics.items()}

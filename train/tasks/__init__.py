@@ -1,0 +1,1 @@
+"""Tasks: prompts, rewards and held-out sets, one small module each."""

@@ -1,0 +1,17 @@
+"""Train a policy: `python train/train.py [CONFIG] [key=value ...]`.
+
+CONFIG is a YAML file, `configs/quickstart.yaml` by default; `key=value` changes one of its
+entries, e.g. `train.epochs=2 out=runs/short`. A run folder that exists is resumed.
+"""
+
+import sys
+from pathlib import Path
+
+# Python puts this file's own folder first, where `train` would mean this very file.
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from train.command import main  # noqa: E402
+from train.loop import run  # noqa: E402
+
+if __name__ == "__main__":
+    main(run, "configs/quickstart.yaml", str(__doc__))

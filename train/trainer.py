@@ -1,0 +1,208 @@
+"""One training step: data, rollout, reward, log-probabilities where needed, update.
+
+Legend: G groups of a step, N rollouts of a group.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from models.policy import Params
+from ngramrl_jax.rollout.counters import RolloutCounters
+from ngramrl_jax.types import Rollout
+from train.advantages import group_advantages
+from train.batching import Batch, rollout_batch
+from train.config import RunConfig
+from train.data_order import step_items, steps_per_epoch
+from train.learner import Metrics, TrainState
+from train.metrics import Row
+from train.objectives import soft_overlong_penalty
+from train.prompts import Prompt, group_requests
+from train.step_metrics import reward_metrics, rollout_metrics, update_metrics
+from train.tasks.base import Score
+from train.workbench import Workbench, make_learner, make_objective, training_engine
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """What a step leaves behind beside the trainer's new state.
+
+    Attributes:
+        row: Its metrics.
+        rollouts: Siblings side by side.
+        scores: One a rollout, in the same order.
+    """
+
+    row: Row
+    rollouts: list[Rollout]
+    scores: list[Score]
+
+
+class Trainer:
+    """Policy, optimizer and rollout history of a run, and the step that advances them.
+
+    Attributes:
+        state: Parameters and optimizer; replaced by every step.
+        history: What rollouts are drafted from.
+        engine: Samples the rollouts.
+    """
+
+    def __init__(self, bench: Workbench, config: RunConfig) -> None:
+        """Builds engine and learner; `warm_up` compiles them."""
+        self._bench = bench
+        self._config = config
+        self._objective = make_objective(config.objective, config.rollout.max_new_tokens)
+        self._learner = make_learner(bench.policy, config)
+        self.engine, self.history = training_engine(bench.policy, bench.codec, config.rollout)
+        self.state: TrainState = self._learner.init(bench.params)
+        self._clock = _StageClock()
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps in which every training prompt comes up once."""
+        return steps_per_epoch(len(self._bench.train), self._config.train.prompts_per_step)
+
+    def warm_up(self) -> None:
+        """Compiles the rollout programs, so that no compilation lands inside a rollout."""
+        self.engine.warm_up(self.rollout_params())
+
+    def rollout_params(self) -> Params:
+        """The parameters in the policy's compute type, cast once for all rounds of a step."""
+        dtype = jnp.dtype(self._bench.policy.dtype)
+        if dtype == jnp.float32:
+            return self.state.params
+        return _cast(self.state.params, dtype)
+
+    def step(self, step: int) -> StepOutcome:
+        """Runs training step `step`; what it does depends on the step, not on the clock."""
+        self._clock = clock = _StageClock()
+        with clock.stage("data"):
+            prompts = self._prompts(step)
+        with clock.stage("rollout"):
+            rollouts, counters = self._rollouts(step, prompts)
+        with clock.stage("reward"):
+            scores = self._scores(prompts, rollouts)
+        with clock.stage("train"):
+            advantage_N = self._advantages(scores, rollouts)
+            updated = self._update(self._batch(rollouts, advantage_N))
+        row: Row = {
+            "step": step,
+            "epoch": step // self.steps_per_epoch,
+            "policy_version": step,
+            **reward_metrics(scores, self._config.train.group),
+            **rollout_metrics(rollouts, counters, clock.seconds["rollout"]),
+            **update_metrics(updated),
+            **clock.row(),
+            "history_tokens": self.history.history_tokens,
+            "history_bytes": self.history.history_bytes,
+            "compile_count": sum(self.engine.programs.compiled.values()),
+        }
+        return StepOutcome(row, rollouts, scores)
+
+    def _prompts(self, step: int) -> list[Prompt]:
+        chosen = step_items(
+            step,
+            len(self._bench.train),
+            self._config.train.prompts_per_step,
+            self._config.seed,
+        )
+        return [self._bench.train[i] for i in chosen]
+
+    def _rollouts(
+        self, step: int, prompts: Sequence[Prompt]
+    ) -> tuple[list[Rollout], RolloutCounters]:
+        group, most = self._config.train.group, self._config.rollout.max_new_tokens
+        return self.engine.generate(
+            self.rollout_params(),
+            group_requests(prompts, group, most),
+            seed=self._config.seed,
+            step=step,
+            policy_version=step,
+            expected_tokens={
+                prompt.item.index: self.history.mean_length(prompt.item.index) for prompt in prompts
+            },
+        )
+
+    def _scores(self, prompts: Sequence[Prompt], rollouts: Sequence[Rollout]) -> list[Score]:
+        items = [prompt.item for prompt in prompts for _ in range(self._config.train.group)]
+        texts = [self._bench.codec.decode(rollout.tokens_N) for rollout in rollouts]
+        return self._bench.task.score(items, texts)
+
+    def _advantages(self, scores: Sequence[Score], rollouts: Sequence[Rollout]) -> np.ndarray:
+        reward_N = np.asarray([score.reward for score in scores], np.float32)
+        buffer = self._config.objective.overlong_buffer
+        if buffer:
+            length_N = np.asarray([len(rollout.tokens_N) for rollout in rollouts], np.int32)
+            most = self._config.rollout.max_new_tokens
+            reward_N = reward_N + soft_overlong_penalty(length_N, max_length=most, buffer=buffer)
+        reward_GN = reward_N.reshape(-1, self._config.train.group)
+        return group_advantages(reward_GN, standardise=self._objective.standardise).reshape(-1)
+
+    def _batch(self, rollouts: Sequence[Rollout], advantage_N: np.ndarray) -> Batch:
+        batch = rollout_batch(
+            rollouts,
+            advantage_N,
+            micro_rows=self._config.train.micro_batch,
+            weights=self._objective.weights,
+        )
+        needs_old = self._config.train.updates_per_step > 1
+        needs_reference = self._objective.kl > 0.0
+        if not (needs_old or needs_reference):
+            return batch
+        with self._clock.stage("logprob"):
+            if needs_old:
+                old = self._learner.log_probs(self.state.params, batch)
+                batch = replace(batch, old_logp_BR=old)
+            if needs_reference:
+                reference = self._learner.log_probs(self._bench.params, batch)
+                batch = replace(batch, reference_logp_BR=reference)
+        return batch
+
+    def _update(self, batch: Batch) -> Metrics:
+        """All updates of the step; returns the last one's metrics, on the host."""
+        metrics: Metrics = {}
+        for _ in range(self._config.train.updates_per_step):
+            self.state, metrics = self._learner.update(self.state, batch)
+        return jax.device_get(metrics)
+
+
+class _StageClock:
+    """Wall seconds by stage. Stages nest: the inner one's time is taken off the outer one's."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._inner: list[float] = []
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        start = perf_counter()
+        self._inner.append(0.0)
+        yield
+        whole = perf_counter() - start
+        own = whole - self._inner.pop()
+        self.seconds[name] = self.seconds.get(name, 0.0) + own
+        if self._inner:
+            self._inner[-1] += whole
+
+    def row(self) -> Row:
+        """`time_<stage>_s` of every stage and of the whole step."""
+        total = sum(self.seconds.values())
+        stages = {f"time_{name}_s": seconds for name, seconds in self.seconds.items()}
+        return (
+            {"time_logprob_s": 0.0}
+            | stages
+            | {
+                "time_step_s": total,
+                "rollout_share": self.seconds["rollout"] / total,
+            }
+        )
+
+
+@jax.jit(static_argnums=1)
+def _cast(params: Params, dtype: jnp.dtype) -> Params:
+    return jax.tree.map(lambda leaf: leaf.astype(dtype), params)

@@ -1,0 +1,179 @@
+"""What every command works with, built from a configuration: task, policy, prompts, engines."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import jax.numpy as jnp
+
+from models import checkpoint
+from models.policy import Params, Qwen3Policy
+from ngramrl_jax.host.history import History
+from ngramrl_jax.host.ngram import NgramDrafter, warm_up
+from ngramrl_jax.host.no_draft import NoDrafter
+from ngramrl_jax.rollout.engine import RolloutEngine
+from ngramrl_jax.rollout.settings import EngineSettings
+from ngramrl_jax.types import Sampling
+from train.config import DataConfig, ModelSection, ObjectiveConfig, RolloutConfig, RunConfig
+from train.learner import Learner, OptimizerSettings
+from train.objectives import OBJECTIVES, Objective
+from train.prompts import Prompt, encode_prompts
+from train.tasks.base import Task
+from train.tasks.text2sql import TextToSql
+from train.text import TextCodec
+
+DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
+RL_OBJECTIVES = ("grpo", "dr_grpo", "dapo")
+
+
+@dataclass(frozen=True)
+class Workbench:
+    """A task and a policy that fit each other.
+
+    Attributes:
+        task: The workload; closed by whoever made the workbench.
+        codec: The checkpoint's tokenizer.
+        policy: The model.
+        params: Its starting parameters, float32.
+        train: Training prompts that fit the cache.
+        heldout: The same for each held-out set.
+        left_out: Items of all sets whose prompt is too long.
+    """
+
+    task: Task
+    codec: TextCodec
+    policy: Qwen3Policy
+    params: Params
+    train: list[Prompt]
+    heldout: Mapping[str, list[Prompt]]
+    left_out: int
+
+
+def open_task(config: RunConfig) -> Task:
+    """The configured task.
+
+    Raises:
+        ValueError: Unknown task, or data that it cannot read.
+    """
+    if config.task != "text2sql":
+        raise ValueError(f"task: found {config.task}, allowed: text2sql")
+    data: DataConfig = config.data
+    return TextToSql(
+        Path(data.path),
+        train_limit=data.train_items,
+        heldout_limit=data.heldout_items,
+        run_credit=data.run_credit,
+    )
+
+
+def open_workbench(config: RunConfig, task: Task) -> Workbench:
+    """Loads the checkpoint and encodes the task's prompts with its tokenizer.
+
+    Raises:
+        ValueError: Checkpoint missing or unusable, tokenizer that does not match, no prompt that
+            fits.
+    """
+    policy, params, codec = load_policy(config.model)
+    longest = config.rollout.max_prompt_tokens
+    train = encode_prompts(task, codec, task.train_items, longest)
+    heldout = {
+        name: encode_prompts(task, codec, items, longest) for name, items in task.heldout.items()
+    }
+    if not train:
+        raise ValueError(f"rollout.max_prompt_tokens: found {longest}, no prompt is that short")
+    items = len(task.train_items) + sum(map(len, task.heldout.values()))
+    left_out = items - len(train) - sum(map(len, heldout.values()))
+    return Workbench(task, codec, policy, params, train, heldout, left_out)
+
+
+def load_policy(section: ModelSection) -> tuple[Qwen3Policy, Params, TextCodec]:
+    """Policy, float32 parameters and tokenizer of a checkpoint folder."""
+    folder = Path(section.checkpoint)
+    if section.dtype not in DTYPES:
+        raise ValueError(f"model.dtype: found {section.dtype}, allowed: {', '.join(DTYPES)}")
+    model_config, params = checkpoint.load(folder, dtype=jnp.float32)
+    codec = TextCodec(folder)
+    if codec.vocab_size > model_config.vocab_size:
+        raise ValueError(
+            f"tokenizer: found {codec.vocab_size} tokens, allowed: at most the model's "
+            f"{model_config.vocab_size}"
+        )
+    return Qwen3Policy(model_config, DTYPES[section.dtype]), params, codec
+
+
+def rollout_sampling(config: RolloutConfig) -> Sampling:
+    """The adjusted distribution that rollouts are drawn from and trained on."""
+    return Sampling(config.temperature, config.top_k, config.top_p)
+
+
+def training_engine(
+    policy: Qwen3Policy, codec: TextCodec, config: RolloutConfig
+) -> tuple[RolloutEngine, History]:
+    """The drafting engine of the training loop and the history that it drafts from."""
+    history = History(window=config.window, max_bytes=config.history_mb << 20)
+    drafter = NgramDrafter(config.slots, config.draft_tokens, history)
+    warm_up()
+    return RolloutEngine(policy, drafter, engine_settings(codec, config)), history
+
+
+def plain_engine(
+    policy: Qwen3Policy, codec: TextCodec, config: RolloutConfig, slots: int, temperature: float
+) -> RolloutEngine:
+    """An engine that decodes plainly, for prompts that have no history."""
+    settings = replace(
+        engine_settings(codec, config),
+        slots=slots,
+        draft_tokens=0,
+        sampling=replace(rollout_sampling(config), temperature=temperature),
+    )
+    return RolloutEngine(policy, NoDrafter(slots), settings)
+
+
+def engine_settings(codec: TextCodec, config: RolloutConfig) -> EngineSettings:
+    """The engine's own settings, out of the run's."""
+    return EngineSettings(
+        slots=config.slots,
+        draft_tokens=config.draft_tokens,
+        max_prompt_tokens=config.max_prompt_tokens,
+        max_new_tokens=config.max_new_tokens,
+        stop_ids=codec.stop_ids,
+        sampling=rollout_sampling(config),
+        verifier=config.verifier,  # pyright: ignore[reportArgumentType]: checked by EngineSettings
+        plain_rounds=config.plain_rounds,
+        wave=config.wave,
+        prefix_entries=config.prefix_entries,
+    )
+
+
+def make_learner(policy: Qwen3Policy, config: RunConfig) -> Learner:
+    """The learner of the RL loop."""
+    optimizer = OptimizerSettings(
+        learning_rate=config.optimizer.learning_rate,
+        warmup_steps=config.optimizer.warmup_steps,
+        weight_decay=config.optimizer.weight_decay,
+        clip_norm=config.optimizer.max_grad_norm,
+    )
+    return Learner(
+        policy,
+        optimizer,
+        make_objective(config.objective, config.rollout.max_new_tokens),
+        rollout_sampling(config.rollout),
+        chunk_tokens=config.train.logprob_chunk,
+        remat=config.train.remat,
+    )
+
+
+def make_objective(config: ObjectiveConfig, max_new_tokens: int) -> Objective:
+    """The configured objective, with its own clip bounds unless others are given.
+
+    Raises:
+        ValueError: Unknown name, or a bound outside its range.
+    """
+    if config.name not in RL_OBJECTIVES:
+        raise ValueError(
+            f"objective.name: found {config.name}, allowed: {', '.join(RL_OBJECTIVES)}"
+        )
+    constant = {"max_length": max_new_tokens} if config.name == "dr_grpo" else {}
+    objective = OBJECTIVES[config.name](kl=config.kl, **constant)
+    given = {"clip_low": config.clip_low, "clip_high": config.clip_high}
+    return replace(objective, **{k: v for k, v in given.items() if v is not None})
