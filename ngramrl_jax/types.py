@@ -20,12 +20,17 @@ Float32Array = NDArray[np.float32]
 BoolArray = NDArray[np.bool_]
 
 
+# Below this temperature, divided logits have no digits left in float32: it means arg-max.
+GREEDY_BELOW = 1e-5
+
+
 @dataclass(frozen=True)
 class Sampling:
     """Parameters of the adjusted distribution: temperature first, then top-k, then top-p.
 
     Attributes:
-        temperature: Divides the logits; 0 means arg-max (ties go to the lowest id).
+        temperature: Divides the logits; under `GREEDY_BELOW` it means arg-max (ties go to the
+            lowest id).
         top_k: Keep the k most likely tokens; 0 keeps all.
         top_p: Keep the smallest set of most likely tokens whose mass reaches top_p; 1 keeps all.
 
@@ -48,7 +53,7 @@ class Sampling:
     @property
     def greedy(self) -> bool:
         """Whether the distribution is a single point."""
-        return self.temperature == 0.0
+        return self.temperature < GREEDY_BELOW
 
 
 @dataclass(frozen=True)

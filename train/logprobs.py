@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ngramrl_jax.types import Sampling
-from ngramrl_jax.verify.adjust import GREEDY_BELOW, adjusted_log_probs
+from ngramrl_jax.types import GREEDY_BELOW, Sampling
+from ngramrl_jax.verify.adjust import adjusted_log_probs
 
 Params = Any
 
@@ -77,7 +77,7 @@ def token_log_probs(
     Raises:
         ValueError: The sampling is greedy: a single point has no gradient.
     """
-    if sampling.temperature < GREEDY_BELOW:
+    if sampling.greedy:
         raise ValueError(
             f"temperature: found {sampling.temperature}, allowed to train: {GREEDY_BELOW} or more"
         )

@@ -15,17 +15,22 @@ from train.tasks.base import Score
 
 
 def reward_metrics(scores: Sequence[Score], group: int) -> Row:
-    """Reward over all rollouts, its parts by name, and groups that teach nothing."""
+    """Reward over all rollouts, its parts and faults by name, and groups that teach nothing."""
     reward_GN = np.asarray([score.reward for score in scores]).reshape(-1, group)
     parts = {
         f"reward_{name}_mean": float(np.mean([score.parts[name] for score in scores]))
         for name in scores[0].parts
+    }
+    faults = {
+        f"{name}_frac": float(np.mean([score.faults[name] for score in scores]))
+        for name in scores[0].faults
     }
     return {
         "reward_mean": float(reward_GN.mean()),
         "reward_std": float(reward_GN.std()),
         "frac_zero_std": float((np.ptp(reward_GN, axis=1) == 0.0).mean()),
         **parts,
+        **faults,
     }
 
 

@@ -88,7 +88,7 @@ def _learn(
         warm.learning_rate, warmup_steps=WARMUP_STEPS, weight_decay=WEIGHT_DECAY
     )
     sampling = replace(rollout_sampling(config.rollout), temperature=1.0)
-    learner = Learner(policy, optimizer, supervised(), sampling, remat=False)
+    learner = Learner(policy, optimizer, supervised(), sampling)
     state = learner.init(policy.init_params(jax.random.key(config.seed)))
     probe = plain_engine(
         policy, codec, config.rollout, config.evaluation.slots, config.rollout.temperature

@@ -12,9 +12,6 @@ from jax import Array, lax
 
 from ngramrl_jax.types import Sampling
 
-# Below this, logits divided by the temperature have no digits left in float32: it means arg-max.
-GREEDY_BELOW = 1e-5
-
 
 def adjusted_log_probs(logits_XV: Array, sampling: Sampling) -> Array:
     """Log-probabilities after temperature, then top-k, then top-p.
@@ -25,7 +22,7 @@ def adjusted_log_probs(logits_XV: Array, sampling: Sampling) -> Array:
 
     Args:
         logits_XV: Logits of any floating dtype; -inf marks a forbidden id.
-        sampling: Static. A temperature under `GREEDY_BELOW` is greedy: all the mass goes to the
+        sampling: Static. Greedy: all the mass goes to the
             lowest id among the largest logits.
 
     Returns:
@@ -35,7 +32,7 @@ def adjusted_log_probs(logits_XV: Array, sampling: Sampling) -> Array:
     logits_XV = logits_XV.astype(jnp.float32)
     top_X1 = lax.stop_gradient(jnp.max(logits_XV, axis=-1, keepdims=True))
     scaled_XV = logits_XV - top_X1
-    if sampling.temperature < GREEDY_BELOW:
+    if sampling.greedy:
         # The maximum is 0 after the shift, and NaN where the row is not a distribution.
         hot_XV = jax.nn.one_hot(first_argmax(scaled_XV), logits_XV.shape[-1], dtype=jnp.bool_)
         return jnp.where(hot_XV, top_X1 - top_X1, -jnp.inf)

@@ -109,7 +109,7 @@ def test_a_run_folder_holds_what_the_contract_names(whole):
     assert {"warm", "cold", "device", "versions", "seed", "git_commit", "heldout"} <= set(summary)
     for row in rows(out):
         assert row["logp_gap_max"] < 1e-4
-        assert row["reward_gold_failed_mean"] == 0.0
+        assert row["gold_failed_frac"] == 0.0
         assert row["compile_count"] == rows(out)[0]["compile_count"]
     assert "tokens per forward" in said
 

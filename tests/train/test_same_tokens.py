@@ -97,10 +97,13 @@ def test_the_same_tokens_with_and_without_drafting(bench, plain):
             compared += len(one.tokens_N)
             accepted += int(other.drafted_N.sum())
             until = len(one.tokens_N) if at is None else at
-            np.testing.assert_allclose(one.logps_N[:until], other.logps_N[:until], atol=1e-4)
-            if at is not None:
-                parted.append((sampling, setting, one.identity, at))
-                assert is_near_tie(bench.policy, bench.params, sampling, SEED, one, at), parted[-1]
+            gap_N = np.abs(one.logps_N[:until] - other.logps_N[:until])
+            # A token at the edge of top-p, in on one side and out on the other, shifts its
+            # siblings' log-probabilities without being drawn itself.
+            unequal = np.flatnonzero(gap_N > 1e-4).tolist()
+            for place in unequal if at is None else [*unequal, at]:
+                parted.append((sampling, setting, one.identity, place))
+                assert is_near_tie(bench.policy, bench.params, sampling, SEED, one, place), parted
     assert compared >= 20_000
     assert accepted >= 0.3 * compared  # else nothing was tested
     assert len(parted) <= 10, parted

@@ -153,8 +153,6 @@ def test_the_reward_and_its_parts(embedded):
             assert score.parts == {
                 "execution_match": match,
                 "runs": runs,
-                "killed": 0.0,
-                "gold_failed": 0.0,
             }, text
 
 
@@ -171,7 +169,7 @@ def test_hostile_responses_score_nothing_and_leave_nothing(embedded, monkeypatch
             (score,) = task.score([item], [text])
             assert time.monotonic() - start < 2.0, text[:80]
             assert score.reward == 0.0, text[:80]
-            killed += [text] * bool(score.parts["killed"])
+            killed += [text] * bool(score.faults["killed"])
             assert task.score([item], [good])[0].reward == 1.0, text[:80]
         assert HANG in killed, "the query that only the hard kill stops has changed"
         assert _contents(embedded) == before
@@ -189,8 +187,8 @@ def test_a_gold_query_that_fails_is_told_apart(embedded):
     _lines(embedded / "train.jsonl", "music", [("?", "SELECT nothing")])
     with closing(TextToSql(embedded)) as task:
         wrong, right = task.score(task.train_items * 2, ["SELECT 1", "SELECT nothing"])
-        assert (wrong.reward, wrong.parts["gold_failed"]) == (0.1, 1.0)
-        assert (right.reward, right.parts["gold_failed"]) == (0.0, 1.0)
+        assert (wrong.reward, wrong.faults["gold_failed"]) == (0.1, 1.0)
+        assert (right.reward, right.faults["gold_failed"]) == (0.0, 1.0)
 
 
 def test_limits_choose_the_same_items_in_any_order(embedded):

@@ -109,8 +109,9 @@ class SqlReward:
     def __call__(self, jobs: Sequence[SqlJob]) -> list[Score]:
         """One score a job, in order; equal jobs are run once.
 
-        The parts are 0 or 1: `execution_match`; `runs`; `killed`, where the response passed the
-        wall-clock limit or took its worker down; `gold_failed`, where the gold query does not run.
+        All are 0 or 1. Parts: `execution_match` and `runs`. Faults: `killed`, where the response
+        passed the wall-clock limit or took its worker down; `gold_failed`, where the gold query
+        does not run.
         """
         cleaned = [SqlJob(job.database, job.gold, self._clean(job.text)) for job in jobs]
         distinct = list(dict.fromkeys(cleaned))
@@ -131,6 +132,8 @@ class SqlReward:
             parts={
                 "execution_match": float(verdict.execution_match),
                 "runs": float(verdict.runs),
+            },
+            faults={
                 "killed": float(killed),
                 "gold_failed": float(verdict.gold_failed),
             },

@@ -26,10 +26,12 @@ class Score:
     Attributes:
         reward: What training maximises.
         parts: Its components by name, for the metrics.
+        faults: What went wrong beside the response itself, 1 or 0 by name, for the metrics.
     """
 
     reward: float
     parts: Mapping[str, float] = field(default_factory=dict)
+    faults: Mapping[str, float] = field(default_factory=dict)
 
 
 class Task(Protocol):

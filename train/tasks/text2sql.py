@@ -120,7 +120,7 @@ class TextToSql:
     def score(self, items: Sequence[Item], texts: Sequence[str]) -> list[Score]:
         """Runs the responses; white space around and one `;` do not count.
 
-        Parts: `execution_match`, `runs`, `killed`, `gold_failed` (see `SqlReward`).
+        Parts: `execution_match`, `runs`; faults: `killed`, `gold_failed` (see `SqlReward`).
         """
         return self._reward(
             [

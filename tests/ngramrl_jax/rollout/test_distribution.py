@@ -215,7 +215,8 @@ def token_pairs(step_0, step_1):
         "siblings": (texts[0::2, 0], texts[1::2, 0]),
         "positions": (texts[:, 0], texts[:, 1]),
         "distant positions": (texts[:, 0], texts[:, 2]),
-        "prompts": (texts[:GROUP, 0], texts[GROUP : 2 * GROUP, 0]),
+        # The second prompt is one token longer: these two tokens stand at the same position.
+        "prompts": (texts[:GROUP, 1], texts[GROUP : 2 * GROUP, 0]),
         "steps": (texts[:, 0], later[:, 0]),
     }
 
