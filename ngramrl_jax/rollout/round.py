@@ -152,7 +152,9 @@ def _round(
     live: int,
 ) -> tuple[DecodeState, _Commit]:
     position_B = state.length_B - 1
-    tokens_BT = jnp.concatenate([state.last_B[:, None], draft_BK], axis=1)
+    # An id outside the vocabulary is rejected anyway, but must not reach the embedding.
+    known_BK = jnp.clip(draft_BK, 0, policy.vocab_size - 1)
+    tokens_BT = jnp.concatenate([state.last_B[:, None], known_BK], axis=1)
     logits_BTV, cache = policy.forward(params, tokens_BT, position_B, state.cache, live=live)
     verdict = _verify(rule, state, logits_BTV, draft_BK, draft_length_B)
     commit = _cut(verdict, state.room_B, rule.stop_ids)

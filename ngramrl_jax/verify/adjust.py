@@ -22,8 +22,7 @@ def adjusted_log_probs(logits_XV: Array, sampling: Sampling) -> Array:
 
     Args:
         logits_XV: Logits of any floating dtype; -inf marks a forbidden id.
-        sampling: Static. Greedy: all the mass goes to the
-            lowest id among the largest logits.
+        sampling: Static. Greedy puts all the mass on the lowest id among the largest logits.
 
     Returns:
         float32 [X.., V], in nats, -inf outside the support. A row with a NaN or a +inf, or with
