@@ -1,9 +1,10 @@
 """The bounded history: the last rollouts of every prompt, and snapshots of them.
 
-What is kept is the tokens themselves. An index over them exists only for the prompts that are in
-use (`acquire` .. `release`); it is made when the first row of a group starts, kept up with every
-rollout that is observed, and dropped with the last row. So the price of a prompt that waits for
-its next epoch is about that of its tokens.
+What is kept is the tokens themselves. An index over them exists only for the prompts of the batch
+that is being sampled; it is made when the first row of a group starts (`acquire`) and kept up with
+every rollout that is observed. With the last row (`release`) it comes to rest: it stays for the
+siblings that are still queued, as long as there is room, until the batch ends (`drop_resting`). So
+the price of a prompt that waits for its next epoch is about that of its tokens.
 
 Legend: N response tokens of one rollout, R rollouts.
 """
@@ -45,8 +46,9 @@ class History:
         window: Rollouts kept per prompt; 0 keeps nothing.
         max_bytes: Bound on `history_bytes` after every call: the oldest rollouts of all prompts
             are forgotten for it. It charges the index of the prompts in use at its worst case
-            (`BYTES_PER_TOKEN`), so that what is forgotten never depends on the index's inner state.
-        index: The automata of the prompts in use.
+            (`BYTES_PER_TOKEN`), and indices at rest are dropped before any rollout is forgotten,
+            so that what is forgotten never depends on the index's inner state.
+        index: The automata of the prompts in use or at rest.
 
     Raises:
         ValueError: `window` below 0 or `max_bytes` below 1.
@@ -57,6 +59,7 @@ class History:
         self.max_bytes = at_least("max_bytes", max_bytes, 1)
         self._fresh = (window + 1) // 2
         self._users: Counter[int] = Counter()
+        self._resting: OrderedDict[int, None] = OrderedDict()  # indexed but unused, oldest first
         self._clear()
         self.index = SuffixIndex(self._weighted)
 
@@ -66,7 +69,8 @@ class History:
         self._next_serial = 0
         self._tokens = 0
         self._bytes = 0
-        self._charge = 0  # for the index, at its worst case
+        self._charge = 0  # for the index of prompts in use, at its worst case
+        self._resting_charge = 0  # likewise, for those at rest
 
     @property
     def history_tokens(self) -> int:
@@ -75,7 +79,7 @@ class History:
 
     @property
     def history_bytes(self) -> int:
-        """Bytes of the stored rollouts and of the index over the prompts in use."""
+        """Bytes of the stored rollouts and of the index."""
         return self._bytes + self.index.nbytes
 
     @property
@@ -93,20 +97,32 @@ class History:
         return sum(rollout.tokens_N.size for rollout in window) / len(window) if window else 0.0
 
     def acquire(self, prompt_id: int) -> None:
-        """A row takes the prompt into use: its history is indexed until the last `release`."""
+        """A row takes the prompt into use: its history is indexed."""
         self._users[prompt_id] += 1
         if self._users[prompt_id] == 1:
-            self._charge += sum(map(_index_charge, self._windows.get(prompt_id, [])))
-            self.index.open(prompt_id)
-            self._forget_over_budget()
+            charge = self._charge_for(prompt_id)
+            self._charge += charge
+            if prompt_id in self._resting:
+                del self._resting[prompt_id]
+                self._resting_charge -= charge
+            else:
+                self.index.open(prompt_id)
+            self._fit_budget()
 
     def release(self, prompt_id: int) -> None:
-        """One row no longer uses the prompt."""
+        """One row no longer uses the prompt; after the last one its index is at rest."""
         self._users[prompt_id] -= 1
         if self._users[prompt_id] == 0:
             del self._users[prompt_id]
-            self._charge -= sum(map(_index_charge, self._windows.get(prompt_id, [])))
-            self.index.close(prompt_id)
+            charge = self._charge_for(prompt_id)
+            self._charge -= charge
+            self._resting[prompt_id] = None
+            self._resting_charge += charge
+
+    def drop_resting(self) -> None:
+        """Drops every index at rest: no queued row will want it."""
+        while self._resting:
+            self._drop_oldest_resting()
 
     def observe(self, prompt_id: int, tokens_N: ArrayLike, step: int) -> None:
         """Adds a finished rollout, stop token included, and forgets what no longer fits.
@@ -127,8 +143,8 @@ class History:
         self._bytes += rollout.nbytes
         window = self._windows.setdefault(prompt_id, [])
         window.append(rollout)
-        if prompt_id in self._users:
-            self._charge += _index_charge(rollout)
+        if self._is_indexed(prompt_id):
+            self._add_charge(prompt_id, _index_charge(rollout))
             if len(window) > self._fresh:
                 fades = window[-1 - self._fresh]
                 change = _OLDER_WEIGHT - _FRESH_WEIGHT
@@ -136,7 +152,7 @@ class History:
             self.index.add(prompt_id, (ids_N, _FRESH_WEIGHT, rollout.serial))
         if len(window) > self.window:
             self._forget_oldest(prompt_id)
-        self._forget_over_budget()
+        self._fit_budget()
 
     def snapshot(self) -> dict[str, NDArray[np.int32]]:
         """Everything stored, oldest rollout first, as arrays that any checkpointer takes.
@@ -189,6 +205,7 @@ class History:
             )
         texts = np.split(tokens, np.cumsum(length_R)[:-1])
         users, self._users = self._users, Counter()
+        self._resting.clear()
         self._clear()
         self.index = SuffixIndex(self._weighted)
         for prompt_id, step, ids_N in list(zip(prompt_id_R, step_R, texts, strict=True))[1:]:
@@ -206,9 +223,29 @@ class History:
         """Weight of the rollout that `age` newer ones of its prompt have followed."""
         return _FRESH_WEIGHT if age < self._fresh else _OLDER_WEIGHT
 
-    def _forget_over_budget(self) -> None:
+    def _is_indexed(self, prompt_id: int) -> bool:
+        return prompt_id in self._users or prompt_id in self._resting
+
+    def _charge_for(self, prompt_id: int) -> int:
+        return sum(map(_index_charge, self._windows.get(prompt_id, [])))
+
+    def _add_charge(self, prompt_id: int, change: int) -> None:
+        if prompt_id in self._users:
+            self._charge += change
+        else:
+            self._resting_charge += change
+
+    def _fit_budget(self) -> None:
+        needed = self._bytes + self._charge
+        while self._resting and needed + self._resting_charge > self.max_bytes:
+            self._drop_oldest_resting()
         while self._order and self._bytes + self._charge > self.max_bytes:
             self._forget_oldest(self._order[next(iter(self._order))])
+
+    def _drop_oldest_resting(self) -> None:
+        prompt_id, _ = self._resting.popitem(last=False)
+        self._resting_charge -= self._charge_for(prompt_id)
+        self.index.close(prompt_id)
 
     def _forget_oldest(self, prompt_id: int) -> None:
         window = self._windows[prompt_id]
@@ -219,8 +256,8 @@ class History:
         del self._order[rollout.serial]
         self._tokens -= rollout.tokens_N.size
         self._bytes -= rollout.nbytes
-        if prompt_id in self._users:
-            self._charge -= _index_charge(rollout)
+        if self._is_indexed(prompt_id):
+            self._add_charge(prompt_id, -_index_charge(rollout))
             self.index.remove(prompt_id, (rollout.tokens_N, weight, rollout.serial))
 
 

@@ -131,6 +131,10 @@ class NgramDrafter:
             self.history.release(self._prompts[row])
             self._prompts[row] = _IDLE
 
+    def end_batch(self) -> None:
+        """Drops the indices of prompts that no row uses; see `History`."""
+        self.history.drop_resting()
+
     def observe(self, prompt_id: int, tokens_N: Int32Array, step: int) -> None:
         """A finished rollout (stop token included) of training step `step` becomes history.
 

@@ -28,5 +28,8 @@ class NoDrafter:
     def finish_row(self, row: int) -> None:
         """Nothing to forget."""
 
+    def end_batch(self) -> None:
+        """Nothing is held."""
+
     def observe(self, prompt_id: int, tokens_N: Int32Array, step: int) -> None:
         """Nothing to learn."""

@@ -37,6 +37,10 @@ class Drafter(Protocol):
         """Slot `row` is idle until the next `start_row`."""
         ...
 
+    def end_batch(self) -> None:
+        """All rows are idle and none is queued: nothing needs to be held ready any longer."""
+        ...
+
     def observe(self, prompt_id: int, tokens_N: Int32Array, step: int) -> None:
         """A finished rollout (stop token included) of training step `step` becomes history."""
         ...

@@ -18,10 +18,12 @@ from ngramrl_jax.rollout.state import DecodeState
 from ngramrl_jax.types import Int32Array, RolloutRequest
 from ngramrl_jax.verify.keyed import row_keys
 
-ROW_COLUMNS = 8
+ROW_COLUMNS = 10
 
 
-def admission_row(slot: int, entry: int, request: RolloutRequest) -> Int32Array:
+def admission_row(
+    slot: int, entry: int, request: RolloutRequest, seed: int, step: int
+) -> Int32Array:
     """Host side: what the device must know to start `request` in `slot`, one line of a table."""
     return np.asarray(
         [
@@ -30,6 +32,8 @@ def admission_row(slot: int, entry: int, request: RolloutRequest) -> Int32Array:
             len(request.prompt_P),
             request.prompt_P[-1],
             request.max_new_tokens,
+            seed,
+            step,
             request.prompt_id,
             request.sibling,
             request.attempt,
@@ -60,29 +64,27 @@ def prefill(
     return policy.insert(prefixes, cache, start_B, entry[None])
 
 
-def admit(
-    policy: Policy, state: DecodeState, prefixes: Any, seed: jax.Array, rows_BX: jax.Array
-) -> DecodeState:
+def admit(policy: Policy, state: DecodeState, prefixes: Any, rows_BX: jax.Array) -> DecodeState:
     """Starts new rows in idle slots.
 
     Args:
         policy: The target model.
         state: Donated by the caller.
         prefixes: The prefix cache.
-        seed: int32 `[2]`: run seed and training step.
         rows_BX: int32 `[B, ROW_COLUMNS]`, one `admission_row` a line. Lines with slot B are
             ignored.
 
     Returns:
         The state with the new rows.
     """
-    slot_B, entry_B, length_B, last_B, room_B, prompt_id_B, sibling_B, attempt_B = rows_BX.T
-    key_B = row_keys(seed[0], seed[1], prompt_id_B, sibling_B, attempt_B)
+    slot_B, entry_B, length_B, last_B, room_B, seed_B, step_B, *identity = rows_BX.T
+    # Seed and step are the same on every line: a table of their own would be one more copy.
+    data_BW = jax.random.key_data(row_keys(seed_B[0], step_B[0], *identity))
     return replace(
         state,
         length_B=state.length_B.at[slot_B].set(length_B, mode="drop"),
         last_B=state.last_B.at[slot_B].set(last_B, mode="drop"),
         room_B=state.room_B.at[slot_B].set(room_B, mode="drop"),
-        key_B=state.key_B.at[slot_B].set(key_B, mode="drop"),
+        key_data_BW=state.key_data_BW.at[slot_B].set(data_BW, mode="drop"),
         cache=policy.insert(state.cache, prefixes, entry_B, slot_B),
     )

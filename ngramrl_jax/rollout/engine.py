@@ -67,10 +67,10 @@ class RolloutEngine:
         nobody_BX = np.full((settings.slots, ROW_COLUMNS), settings.slots, np.int32)
         for length in self._prompt_ladder:
             self._prefill(params, np.zeros(length, np.int32), entry=0)
-        self._admit(nobody_BX, seed=0, step=0)
+        self._admit(nobody_BX)
         no_draft = np.zeros((settings.slots, settings.draft_tokens), np.int32)
         for live in self._live_ladder:
-            self._dispatch(params, no_draft, self._slots.room_B, live, leave_early=False)
+            self._dispatch(params, no_draft, self._slots.room_B, live, waiting=False)
 
     def generate(
         self,
@@ -114,6 +114,7 @@ class RolloutEngine:
                 self._drafter.finish_row(row)
                 self._drafter.observe(rollout.prompt_id, rollout.tokens_N, step)
                 done[rollout.identity] = rollout
+        self._drafter.end_batch()
         return [done[request.identity] for request in requests], counters
 
     def _check(self, request: RolloutRequest) -> None:
@@ -147,10 +148,10 @@ class RolloutEngine:
                 entry = self._index.add(request.prompt_id)
                 self._prefill(params, request.prompt_P, entry)
                 counters.prefills += 1
-            rows_BX[line] = admission_row(slot, entry, request)
+            rows_BX[line] = admission_row(slot, entry, request, seed, step)
             self._slots.place(slot, request)
             self._drafter.start_row(slot, request.prompt_id, request.prompt_P)
-        self._admit(rows_BX, seed, step)
+        self._admit(rows_BX)
 
     def _prefill(self, params: Params, prompt_P: Int32Array, entry: int) -> None:
         bucket = rung_for(len(prompt_P), self._prompt_ladder)
@@ -158,9 +159,8 @@ class RolloutEngine:
         padded_P[: len(prompt_P)] = prompt_P
         self._prefixes = self.programs.prefill(params, self._prefixes, padded_P, np.int32(entry))
 
-    def _admit(self, rows_BX: Int32Array, seed: int, step: int) -> None:
-        numbers = np.asarray([seed, step], np.int32)
-        self._state = self.programs.admit(self._state, self._prefixes, numbers, rows_BX)
+    def _admit(self, rows_BX: Int32Array) -> None:
+        self._state = self.programs.admit(self._state, self._prefixes, rows_BX)
 
     def _advance(
         self, params: Params, waiting: bool, counters: RolloutCounters, since: float
@@ -205,12 +205,14 @@ class RolloutEngine:
         draft_BK: Int32Array,
         drafted_B: Int32Array,
         live: int,
-        leave_early: bool,
+        waiting: bool,
     ) -> jax.Array:
         """Sends one dispatch to the device and returns its packed outcome, not yet awaited."""
-        if self.settings.draft_tokens == 0:
+        settings = self.settings
+        if settings.draft_tokens == 0:
+            leave_at = settings.refill_slots if waiting else settings.slots + 1
             self._state, packed = self.programs.plain(
-                params, state=self._state, leave_early=np.bool_(leave_early), live=live
+                params, state=self._state, leave_at=np.int32(leave_at), live=live
             )
         else:
             self._state, packed = self.programs.speculative(

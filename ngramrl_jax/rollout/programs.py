@@ -45,7 +45,7 @@ class Programs:
         )
 
     def _plain(
-        self, params: Params, state: DecodeState, leave_early: jax.Array, *, live: int
+        self, params: Params, state: DecodeState, leave_at: jax.Array, *, live: int
     ) -> tuple[DecodeState, jax.Array]:
         self.compiled["plain", live] += 1
         return rounds.plain_rounds(
@@ -53,7 +53,7 @@ class Programs:
             self._rule,
             params,
             state,
-            leave_early,
+            leave_at,
             live=live,
             rounds=self._plain_rounds,
         )
@@ -62,8 +62,6 @@ class Programs:
         self.compiled["prefill", tokens_P.shape] += 1
         return admission.prefill(self._policy, params, prefixes, tokens_P, entry)
 
-    def _admit(
-        self, state: DecodeState, prefixes: Any, seed: jax.Array, rows_BX: jax.Array
-    ) -> DecodeState:
+    def _admit(self, state: DecodeState, prefixes: Any, rows_BX: jax.Array) -> DecodeState:
         self.compiled["admit", rows_BX.shape] += 1
-        return admission.admit(self._policy, state, prefixes, seed, rows_BX)
+        return admission.admit(self._policy, state, prefixes, rows_BX)

@@ -19,7 +19,7 @@ from ngramrl_jax.rollout.wire import pack_result, unpack_drafts
 from ngramrl_jax.types import Sampling
 from ngramrl_jax.verify.adjust import adjusted_log_probs
 from ngramrl_jax.verify.coupled import verify_coupled
-from ngramrl_jax.verify.keyed import gumbel, position_keys
+from ngramrl_jax.verify.keyed import gumbel, position_keys, wrap_key_data
 from ngramrl_jax.verify.rejection import verify_rejection
 from ngramrl_jax.verify.verdict import Verdict
 
@@ -85,22 +85,22 @@ def plain_rounds(
     rule: DecodeRule,
     params: Params,
     state: DecodeState,
-    leave_early: jax.Array,
+    leave_at: jax.Array,
     *,
     live: int,
     rounds: int,
 ) -> tuple[DecodeState, jax.Array]:
     """Decodes up to `rounds` tokens a row without the host.
 
-    The loop ends when every row is idle, or, with `leave_early` (bool scalar: somebody waits for
-    a slot), as soon as one row has become idle.
+    The loop ends when every row is idle, or as soon as `leave_at` slots have fallen free, for
+    which somebody waits.
 
     Args:
         policy: The target model.
         rule: Sampling, stop ids and verifier.
         params: Parameters of the policy.
         state: Donated by the caller.
-        leave_early: bool scalar.
+        leave_at: int32 scalar, at least 1; more than the rows never ends a loop.
         live: Static bound on the positions to be attended.
         rounds: Static N.
 
@@ -123,8 +123,8 @@ def plain_rounds(
     def unfinished(carry: tuple) -> jax.Array:
         n, state, _ = carry
         running_B = state.room_B > 0
-        slot_freed = jnp.any(started_B & ~running_B)
-        return (n < rounds) & jnp.any(running_B) & ~(leave_early & slot_freed)
+        freed = jnp.sum(started_B & ~running_B, dtype=jnp.int32)
+        return (n < rounds) & jnp.any(running_B) & (freed < leave_at)
 
     def body(carry: tuple) -> tuple:
         n, state, (count_B, stopped_B, tokens_BN, logp_BN) = carry
@@ -179,7 +179,8 @@ def _verify(
     draft_length_B: jax.Array,
 ) -> Verdict:
     logp_BTV = adjusted_log_probs(logits_BTV, rule.sampling)
-    key_BT = position_keys(state.key_B, state.length_B, logits_BTV.shape[1])
+    key_B = wrap_key_data(state.key_data_BW)
+    key_BT = position_keys(key_B, state.length_B, logits_BTV.shape[1])
     if rule.verifier == "rejection":
         return verify_rejection(logp_BTV, draft_BK, draft_length_B, key_BT, None)
     greedy = rule.sampling.greedy  # a single point needs no noise

@@ -19,6 +19,8 @@ class EngineSettings:
         sampling: Makes the adjusted distribution.
         verifier: "coupled" or "rejection", see `DecodeRule`.
         plain_rounds: Plain rounds in one dispatch where K is 0.
+        refill_slots: Free slots at which a plain dispatch ends while requests wait. A drafting
+            round ends anyway.
         prefix_entries: Prompts whose prefix cache is kept; at least one a slot always is, so that
             no prompt is pushed out before its rows are admitted. With fewer than the prompts of
             a step, waves run a prompt again for each sibling.
@@ -36,6 +38,7 @@ class EngineSettings:
     sampling: Sampling = field(default_factory=Sampling)
     verifier: VerifierName = "coupled"
     plain_rounds: int = 16
+    refill_slots: int = 1
     prefix_entries: int = 0
     wave: int = 1
 
@@ -46,6 +49,7 @@ class EngineSettings:
             "max_prompt_tokens": 1,
             "max_new_tokens": 1,
             "plain_rounds": 1,
+            "refill_slots": 1,
             "prefix_entries": 0,
             "wave": 1,
         }

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 
 from ngramrl_jax.protocols import Policy
-from ngramrl_jax.verify.keyed import row_keys
 
 
 @jax.tree_util.register_dataclass
@@ -28,24 +27,24 @@ class DecodeState:
         last_B: int32, the last committed token, which the next round runs through the model.
         room_B: int32, response tokens that may still be committed; 0 for a row that is finished
             or empty (a stop token takes all the room).
-        key_B: Typed PRNG keys; the noise of position t is `fold_in(key_B[b], t)`.
+        key_data_BW: uint32 `[B, 2]`, the data of each row's key; the noise of position t is
+            `fold_in(key, t)`. Data, because typed keys cost 50 µs a dispatch to unflatten.
         cache: The policy's cache of B rows, opaque here.
     """
 
     length_B: jax.Array
     last_B: jax.Array
     room_B: jax.Array
-    key_B: jax.Array
+    key_data_BW: jax.Array
     cache: Any
 
 
 def empty_state(policy: Policy, rows: int, capacity: int) -> DecodeState:
     """All slots idle, with a cache of `capacity` positions each."""
-    nothing_B = jnp.zeros(rows, jnp.int32)  # only read: donated leaves must not share a buffer
     return DecodeState(
         length_B=jnp.ones(rows, jnp.int32),
         last_B=jnp.zeros(rows, jnp.int32),
         room_B=jnp.zeros(rows, jnp.int32),
-        key_B=row_keys(0, 0, nothing_B, nothing_B, nothing_B),
+        key_data_BW=jnp.zeros((rows, 2), jnp.uint32),
         cache=policy.init_cache(rows, capacity),
     )

@@ -62,11 +62,12 @@ def pack_result(
 
 def unpack_result(packed_BX: Int32Array) -> RoundResult:
     """Host side: the inverse of `pack_result`."""
-    tokens_BT, bits_BT = np.split(packed_BX[:, _HEAD:], 2, axis=1)
+    middle = (_HEAD + packed_BX.shape[1]) // 2
+    bits_BT = np.ascontiguousarray(packed_BX[:, middle:])
     return RoundResult(
         count_B=packed_BX[:, 0],
         kept_B=packed_BX[:, 1],
         stopped_B=packed_BX[:, 2].astype(bool),
-        tokens_BT=tokens_BT,
-        logp_BT=np.ascontiguousarray(bits_BT).view(np.float32),
+        tokens_BT=packed_BX[:, _HEAD:middle],
+        logp_BT=bits_BT.view(np.float32),
     )

@@ -14,6 +14,7 @@ from jax import Array
 from ngramrl_jax.verify.adjust import first_argmax
 
 _Int = int | Array
+_IMPLEMENTATION = "threefry2x32"
 
 
 @jax.jit
@@ -31,7 +32,7 @@ def row_key(seed: _Int, step: _Int, prompt_id: _Int, sibling: _Int, attempt: _In
     Returns:
         A scalar typed key. It is always threefry, whatever `jax_default_prng_impl` says.
     """
-    key = jax.random.key(seed, impl="threefry2x32")
+    key = jax.random.key(seed, impl=_IMPLEMENTATION)
     for part in (step, prompt_id, sibling, attempt):
         key = jax.random.fold_in(key, part)
     return key
@@ -43,6 +44,11 @@ def row_keys(seed: _Int, step: _Int, prompt_N: Array, sibling_N: Array, attempt_
     return jax.vmap(row_key, in_axes=(None, None, 0, 0, 0))(
         seed, step, prompt_N, sibling_N, attempt_N
     )
+
+
+def wrap_key_data(data_BW: Array) -> Array:
+    """Typed keys from the data (`jax.random.key_data`) of row keys, [B]."""
+    return jax.random.wrap_key_data(data_BW, impl=_IMPLEMENTATION)
 
 
 def position_keys(key_B: Array, position_B: Array, count: int) -> Array:

@@ -29,6 +29,9 @@ class RandomDrafter:
     def finish_row(self, row):
         self.events.append(("finish", row))
 
+    def end_batch(self):
+        self.events.append(("end",))
+
     def observe(self, prompt_id, tokens_N, step):
         self.events.append(("observe", prompt_id, tokens_N.copy(), step))
 

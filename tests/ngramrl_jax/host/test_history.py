@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ngramrl_jax.host.history import History
+from ngramrl_jax.host.index import BYTES_PER_TOKEN
 from ngramrl_jax.host.ngram import NgramDrafter, warm_up
 
 
@@ -43,6 +44,7 @@ def test_the_budget_forgets_the_oldest_of_all_prompts():
             st.tuples(st.just("observe"), st.integers(0, 3), st.integers(1, 400)),
             st.tuples(st.just("start"), st.integers(0, 3), st.integers(0, 1)),
             st.tuples(st.just("finish"), st.none(), st.integers(0, 1)),
+            st.tuples(st.just("end"), st.none(), st.none()),
         ),
         max_size=60,
     ),
@@ -58,8 +60,10 @@ def test_bytes_stay_bounded_whatever_is_in_use(operations, max_bytes, window):
             drafter.observe(prompt_id, rng.integers(0, 3, number), 0)
         elif name == "start":
             drafter.start_row(number, prompt_id, np.array([1]))
-        else:
+        elif name == "finish":
             drafter.finish_row(number)
+        else:
+            drafter.end_batch()
         assert history.history_bytes <= max_bytes
         kept = [len(history.rollouts(i)) for i in range(4)]
         assert max(kept) <= window
@@ -83,6 +87,7 @@ def test_bytes_stay_bounded_over_a_hundred_thousand_inserts():
         history.observe(7, rollouts[step % 100], step)
         assert history.index.nbytes < 200_000
     history.release(7)
+    history.drop_resting()
     assert history.index.nbytes == 0
 
 
@@ -174,3 +179,41 @@ def test_a_window_of_nothing_keeps_nothing():
     history.observe(0, [1, 2, 3], 0)
     assert history.history_tokens == history.history_bytes == 0
     assert history.bytes_per_token == 0.0
+
+
+def test_an_index_at_rest_is_kept_up_used_again_and_dropped_before_any_rollout():
+    history = History(window=4)
+    for step in range(4):
+        history.observe(0, [1, 2, step], step)
+    drafter = NgramDrafter(1, 4, history)
+    fresh = NgramDrafter(1, 4, history)
+    drafter.start_row(0, 0, np.array([9]))
+    drafter.finish_row(0)
+    kept = history.index.arena
+    history.observe(0, [1, 7, 7], 4)  # pushes one out while the index rests
+    drafter.start_row(0, 0, np.array([9]))
+    assert history.index.arena is kept
+    some = drafter.propose(np.array([4]))
+    drafter.finish_row(0)
+    drafter.end_batch()
+    assert history.index.nbytes == 0
+    fresh.start_row(0, 0, np.array([9]))
+    for one, other in zip(some, fresh.propose(np.array([4])), strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_an_index_at_rest_makes_room_before_a_rollout_is_forgotten():
+    texts = [[1, 2, step] for step in range(4)]
+    stored_bytes = History()
+    for text in texts:
+        stored_bytes.observe(0, text, 0)
+    charge = BYTES_PER_TOKEN * sum(len(text) + 1 for text in texts)
+    history = History(window=4, max_bytes=stored_bytes.history_bytes + charge)
+    for text in texts:
+        history.observe(0, text, 0)
+    history.acquire(0)
+    history.release(0)
+    assert history.index.nbytes > 0
+    history.observe(1, [3] * 100, 5)
+    assert history.index.nbytes == 0
+    assert history.history_tokens == 4 * 3 + 100

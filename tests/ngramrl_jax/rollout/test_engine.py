@@ -105,9 +105,9 @@ def test_drafting_changes_no_token(plain, slots, draft_tokens, changes):
 
 
 @pytest.mark.parametrize("slots", [1, 5, 32])
-@pytest.mark.parametrize("plain_rounds", [1, 7, 64])
-def test_plain_dispatch_length_and_slots_change_no_token(plain, slots, plain_rounds):
-    again = sample(NoDrafter(slots), slots, 0, plain_rounds=plain_rounds)
+@pytest.mark.parametrize(("plain_rounds", "refill_slots"), [(1, 1), (7, 3), (64, 1), (64, 99)])
+def test_plain_dispatch_length_and_slots_change_no_token(plain, slots, plain_rounds, refill_slots):
+    again = sample(NoDrafter(slots), slots, 0, plain_rounds=plain_rounds, refill_slots=refill_slots)
     assert_same(plain, again)
 
 
@@ -194,10 +194,11 @@ def test_the_drafter_hears_all_that_was_committed_and_nothing_else():
                     heard[row] += tokens_BT[row, :count].tolist()
         elif name == "finish":
             finished.append((prompt_in[event[0]], tuple(heard.pop(event[0]))))
-        else:
+        elif name == "observe":
             prompt_id, tokens_N, step = event
             assert finished[-1] == (prompt_id, tuple(tokens_N.tolist()))
             assert step == 0
+    assert drafter.events[-1] == ("end",)
     assert sorted(finished) == sorted((r.prompt_id, tuple(r.tokens_N.tolist())) for r in rollouts)
 
 
