@@ -8,17 +8,20 @@ import json
 import random
 import sqlite3
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__":  # as a script, Python puts data/ itself first
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from data.domains import HELD_OUT, TRAINING
+from data.domains.pool import pool_domains
 from data.questions import Intent, make_intents
-from data.schemas import SEED, Domain, text_values, write_database
-from train.tasks.schema import render_schema
+from data.schemas import SEED, Domain, fill_database, text_values, write_database
+from train.tasks.schema import render_schema, schema_text
 from train.tokenizer import save_tokenizer, train_tokenizer
 
 FOLDER = Path(__file__).resolve().parent
@@ -26,8 +29,10 @@ TRAIN_WORDINGS = 3
 HELD_OUT_SIZE = 240
 VOCABULARY = 2048
 UNSEEN_INTENTS = 8  # of every training database
+POOL_DATABASES = 150
 
 Item = dict[str, str]
+SchemaExamples = dict[str, Any]  # see train.tasks.text2sql
 Parts = dict[str, list[Item]]
 
 
@@ -70,9 +75,22 @@ def _items(domain: Domain, intent: Intent, rng: random.Random) -> list[Item]:
     ]
 
 
-def write_lines(items: Iterable[Item], path: Path) -> None:
+def make_warm_start() -> list[SchemaExamples]:
+    """One wording of every intent of the pool databases, whose rows are not kept."""
+    rng = random.Random(f"{SEED}/warm start")
+    lines = []
+    for domain in islice(pool_domains(), POOL_DATABASES):
+        with closing(sqlite3.connect(":memory:")) as connection:
+            fill_database(domain, connection)
+            intents = make_intents(domain, connection)
+            examples = [[rng.choice(intent.questions), intent.query] for intent in intents]
+            lines.append({"schema": schema_text(connection), "examples": examples})
+    return lines
+
+
+def write_lines(records: Iterable[Mapping[str, Any]], path: Path) -> None:
     """Writes one JSON object a line."""
-    lines = [json.dumps(item) for item in items]
+    lines = [json.dumps(record) for record in records]
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
@@ -86,19 +104,28 @@ def build(folder: Path) -> dict[str, int]:
         write_database(domain, path)
         with closing(sqlite3.connect(path)) as connection:
             intents[domain] = make_intents(domain, connection)
-    parts = make_parts(intents)
+    parts, warm_start = make_parts(intents), make_warm_start()
     for name, items in parts.items():
         write_lines(items, folder / "text2sql" / f"{name}.jsonl")
+    write_lines(warm_start, folder / "text2sql" / "warm_start.jsonl")
     schemas = {d.name: render_schema(databases / f"{d.name}.sqlite") for d in TRAINING}
-    texts = [
-        text
-        for item in parts["train"]
-        for text in (schemas[item["database"]], item["question"], item["query"])
-    ]
-    # The values of the training databases too, so that an unseen name is not spelt out.
-    texts += [value for domain in TRAINING for value in text_values(domain)]
+    texts = _tokenizer_texts(parts["train"], schemas, warm_start)
     save_tokenizer(train_tokenizer(texts, VOCABULARY), folder / "tokenizer")
-    return {name: len(items) for name, items in parts.items()}
+    sizes = {name: len(items) for name, items in parts.items()}
+    return sizes | {"warm_start": sum(len(line["examples"]) for line in warm_start)}
+
+
+def _tokenizer_texts(
+    train: list[Item], schemas: dict[str, str], warm_start: list[SchemaExamples]
+) -> Iterator[str]:
+    for item in train:
+        yield from (schemas[item["database"]], item["question"], item["query"])
+    for line in warm_start:
+        for pair in line["examples"]:
+            yield from (line["schema"], *pair)
+    # The values of the training databases too, so that an unseen name is not spelt out.
+    for domain in TRAINING:
+        yield from text_values(domain)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ seed. Every table has an integer primary key `id`.
 import random
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -230,17 +231,19 @@ def create_statement(table: Table) -> str:
     return f"CREATE TABLE {table.name} (\n  " + ",\n  ".join(lines) + "\n)"
 
 
+def fill_database(domain: Domain, connection: sqlite3.Connection) -> None:
+    """Makes the domain's tables in an empty database, with their rows."""
+    rows = make_rows(domain)
+    for table in domain.tables:
+        connection.execute(create_statement(table))
+        marks = ",".join("?" * (1 + len(table.columns)))
+        connection.executemany(f"INSERT INTO {table.name} VALUES ({marks})", rows[table.name])
+    connection.commit()
+
+
 def write_database(domain: Domain, path: Path) -> None:
     """Writes the domain's SQLite file, replacing one that is there."""
     path.unlink(missing_ok=True)
-    rows = make_rows(domain)
-    connection = sqlite3.connect(path)
-    try:
+    with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA page_size = 1024")
-        for table in domain.tables:
-            connection.execute(create_statement(table))
-            marks = ",".join("?" * (1 + len(table.columns)))
-            connection.executemany(f"INSERT INTO {table.name} VALUES ({marks})", rows[table.name])
-        connection.commit()
-    finally:
-        connection.close()
+        fill_database(domain, connection)

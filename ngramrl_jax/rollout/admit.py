@@ -3,7 +3,7 @@
 The prefill stores all prompt tokens but the last; that one is the row's first "last committed
 token", so that the first response token comes out of an ordinary round and may be drafted.
 
-Legend: B rows, P prompt tokens in a length bucket, V vocabulary.
+Legend: B rows, N rows admitted at once, P prompt tokens in a length bucket, V vocabulary.
 """
 
 from dataclasses import replace
@@ -64,27 +64,27 @@ def prefill(
     return policy.insert(prefixes, cache, start_B, entry[None])
 
 
-def admit(policy: Policy, state: DecodeState, prefixes: Any, rows_BX: jax.Array) -> DecodeState:
+def admit(policy: Policy, state: DecodeState, prefixes: Any, rows_NX: jax.Array) -> DecodeState:
     """Starts new rows in idle slots.
 
     Args:
         policy: The target model.
         state: Donated by the caller.
         prefixes: The prefix cache.
-        rows_BX: int32 `[B, ROW_COLUMNS]`, one `admission_row` a line. Lines with slot B are
+        rows_NX: int32 `[N, ROW_COLUMNS]`, one `admission_row` a line. Lines with slot B are
             ignored.
 
     Returns:
         The state with the new rows.
     """
-    slot_B, entry_B, length_B, last_B, room_B, seed_B, step_B, *identity = rows_BX.T
+    slot_N, entry_N, length_N, last_N, room_N, seed_N, step_N, *identity = rows_NX.T
     # Seed and step are the same on every line: a table of their own would be one more copy.
-    data_BW = jax.random.key_data(row_keys(seed_B[0], step_B[0], *identity))
+    data_NW = jax.random.key_data(row_keys(seed_N[0], step_N[0], *identity))
     return replace(
         state,
-        length_B=state.length_B.at[slot_B].set(length_B, mode="drop"),
-        last_B=state.last_B.at[slot_B].set(last_B, mode="drop"),
-        room_B=state.room_B.at[slot_B].set(room_B, mode="drop"),
-        key_data_BW=state.key_data_BW.at[slot_B].set(data_BW, mode="drop"),
-        cache=policy.insert(state.cache, prefixes, entry_B, slot_B),
+        length_B=state.length_B.at[slot_N].set(length_N, mode="drop"),
+        last_B=state.last_B.at[slot_N].set(last_N, mode="drop"),
+        room_B=state.room_B.at[slot_N].set(room_N, mode="drop"),
+        key_data_BW=state.key_data_BW.at[slot_N].set(data_NW, mode="drop"),
+        cache=policy.insert(state.cache, prefixes, entry_N, slot_N),
     )

@@ -3,7 +3,7 @@
 A step's requests wait in a queue; idle slots are refilled from it at once; each round the drafter
 proposes, the device verifies, and one small array comes back.
 
-Legend: B rows, K draft budget, P prompt tokens.
+Legend: B rows, N rows admitted at once, K draft budget, P prompt tokens.
 """
 
 from collections import deque
@@ -55,6 +55,8 @@ class RolloutEngine:
         self._drafter = drafter
         self._live_ladder = length_ladder(settings.capacity)
         self._prompt_ladder = length_ladder(settings.max_prompt_tokens)
+        # Mostly one row or two are admitted, and every line copies a whole prefix.
+        self._admission_ladder = tuple(sorted({1, min(4, settings.slots), settings.slots}))
         entries = max(settings.prefix_entries, settings.slots)
         self._index = PrefixIndex(entries)
         self._prefixes = policy.init_cache(entries, settings.max_prompt_tokens)
@@ -64,10 +66,10 @@ class RolloutEngine:
     def warm_up(self, params: Params) -> None:
         """Compiles every program on idle slots, so that no compilation lands inside a rollout."""
         settings = self.settings
-        nobody_BX = np.full((settings.slots, ROW_COLUMNS), settings.slots, np.int32)
         for length in self._prompt_ladder:
             self._prefill(params, np.zeros(length, np.int32), entry=0)
-        self._admit(nobody_BX)
+        for rows in self._admission_ladder:
+            self._admit(self._nobody(rows))
         no_draft = np.zeros((settings.slots, settings.draft_tokens), np.int32)
         for live in self._live_ladder:
             self._dispatch(params, no_draft, self._slots.room_B, live, waiting=False)
@@ -140,7 +142,7 @@ class RolloutEngine:
         idle = self._slots.idle_rows()[: len(queue)]
         if not len(idle):
             return
-        rows_BX = np.full((self.settings.slots, ROW_COLUMNS), self.settings.slots, np.int32)
+        rows_NX = self._nobody(rung_for(len(idle), self._admission_ladder))
         for line, slot in enumerate(idle.tolist()):
             request = queue.popleft()
             entry = self._index.find(request.prompt_id)
@@ -148,10 +150,10 @@ class RolloutEngine:
                 entry = self._index.add(request.prompt_id)
                 self._prefill(params, request.prompt_P, entry)
                 counters.prefills += 1
-            rows_BX[line] = admission_row(slot, entry, request, seed, step)
+            rows_NX[line] = admission_row(slot, entry, request, seed, step)
             self._slots.place(slot, request)
             self._drafter.start_row(slot, request.prompt_id, request.prompt_P)
-        self._admit(rows_BX)
+        self._admit(rows_NX)
 
     def _prefill(self, params: Params, prompt_P: Int32Array, entry: int) -> None:
         bucket = rung_for(len(prompt_P), self._prompt_ladder)
@@ -159,8 +161,12 @@ class RolloutEngine:
         padded_P[: len(prompt_P)] = prompt_P
         self._prefixes = self.programs.prefill(params, self._prefixes, padded_P, np.int32(entry))
 
-    def _admit(self, rows_BX: Int32Array) -> None:
-        self._state = self.programs.admit(self._state, self._prefixes, rows_BX)
+    def _nobody(self, rows: int) -> Int32Array:
+        """An admission table of that many lines that admits no one."""
+        return np.full((rows, ROW_COLUMNS), self.settings.slots, np.int32)
+
+    def _admit(self, rows_NX: Int32Array) -> None:
+        self._state = self.programs.admit(self._state, self._prefixes, rows_NX)
 
     def _advance(
         self, params: Params, waiting: bool, counters: RolloutCounters, since: float

@@ -1,6 +1,6 @@
 """The compiled programs of an engine: each a pure function with its static parts bound.
 
-Legend: B rows, P prompt tokens in a length bucket.
+Legend: B rows, N rows admitted at once, P prompt tokens in a length bucket.
 """
 
 from collections import Counter
@@ -62,6 +62,6 @@ class Programs:
         self.compiled["prefill", tokens_P.shape] += 1
         return admission.prefill(self._policy, params, prefixes, tokens_P, entry)
 
-    def _admit(self, state: DecodeState, prefixes: Any, rows_BX: jax.Array) -> DecodeState:
-        self.compiled["admit", rows_BX.shape] += 1
-        return admission.admit(self._policy, state, prefixes, rows_BX)
+    def _admit(self, state: DecodeState, prefixes: Any, rows_NX: jax.Array) -> DecodeState:
+        self.compiled["admit", rows_NX.shape] += 1
+        return admission.admit(self._policy, state, prefixes, rows_NX)

@@ -38,7 +38,7 @@ class EngineSettings:
     sampling: Sampling = field(default_factory=Sampling)
     verifier: VerifierName = "coupled"
     plain_rounds: int = 16
-    refill_slots: int = 1
+    refill_slots: int = 2
     prefix_entries: int = 0
     wave: int = 1
 

@@ -1,6 +1,7 @@
 """The committed data set: what every item promises, and that the build reproduces it."""
 
 import json
+import re
 import sqlite3
 from contextlib import closing
 from itertools import combinations
@@ -21,6 +22,9 @@ ITEMS = {
     ]
     for part in PARTS
 }
+WARM_START = [
+    json.loads(line) for line in (FOLDER / "text2sql" / "warm_start.jsonl").read_text().splitlines()
+]
 DATABASES = {path.stem: path for path in (FOLDER / "text2sql" / "databases").glob("*.sqlite")}
 
 
@@ -45,7 +49,7 @@ def rebuilt(tmp_path_factory):
 
 
 def test_the_build_reproduces_every_committed_byte(rebuilt):
-    names = [f"text2sql/{part}.jsonl" for part in PARTS]
+    names = [f"text2sql/{part}.jsonl" for part in (*PARTS, "warm_start")]
     for name in [*names, "tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json"]:
         assert (rebuilt / name).read_bytes() == (FOLDER / name).read_bytes(), name
     for name, path in DATABASES.items():
@@ -133,6 +137,36 @@ def test_databases_are_small_linked_and_consistent():
             for (table,) in tables.fetchall():
                 (rows,) = connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()
                 assert 20 <= rows <= 200, (path.stem, table)
+
+
+def table_names(schema):
+    return set(re.findall(r"(\w+)\(", schema))
+
+
+def test_schemas_of_the_warm_start_are_many_and_none_is_a_held_out_database():
+    schemas = [line["schema"] for line in WARM_START]
+    assert len(set(schemas)) == len(schemas) >= 100
+    assert min(len(line["examples"]) for line in WARM_START) >= 40
+    for domain in HELD_OUT:
+        unseen = {table.name for table in domain.tables}
+        assert max(len(unseen & table_names(schema)) for schema in schemas) == 1
+
+
+def test_names_of_the_held_out_databases_have_been_seen_apart():
+    seen = set(re.findall(r"\w+", " ".join(line["schema"] for line in WARM_START)))
+    for domain in HELD_OUT:
+        assert set(re.findall(r"\w+", render_schema(DATABASES[domain.name]))) <= seen
+
+
+def test_queries_of_the_warm_start_fit_their_schema():
+    for line in WARM_START:
+        with closing(sqlite3.connect(":memory:")) as connection:
+            for table, columns in re.findall(r"(\w+)\(([^)]*)\)", line["schema"]):
+                names = [column.partition(">")[0] for column in columns.split(",")]
+                connection.execute(f"CREATE TABLE {table} ({', '.join(names)})")
+            for question, query in line["examples"]:
+                assert question[-1] in ".?", question
+                connection.execute(query)
 
 
 @pytest.mark.parametrize(

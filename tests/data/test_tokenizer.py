@@ -58,15 +58,20 @@ def test_a_value_is_the_same_tokens_in_question_and_query():
     assert {"France", "Ġ40", "Ben"} <= set(question) & set(query)
 
 
-@pytest.mark.parametrize("part", ["train", "heldout_database"])
-def test_prompts_and_queries_are_short(part):
+def examples(part):
+    """Schema, question and query of every item of a part."""
     folder = FOLDER / "text2sql"
-    items = [json.loads(line) for line in (folder / f"{part}.jsonl").read_text().splitlines()]
-    schemas = {p.stem: render_schema(p) for p in (folder / "databases").glob("*.sqlite")}
-    prompts = [
-        len(encode(f"<|schema|>{schemas[i['database']]}<|question|>{i['question']}<|sql|>"))
-        for i in items
-    ]
+    lines = [json.loads(line) for line in (folder / f"{part}.jsonl").read_text().splitlines()]
+    if part == "warm_start":
+        return [(line["schema"], *pair) for line in lines for pair in line["examples"]]
+    schemas = {path.stem: render_schema(path) for path in (folder / "databases").glob("*.sqlite")}
+    return [(schemas[line["database"]], line["question"], line["query"]) for line in lines]
+
+
+@pytest.mark.parametrize("part", ["train", "heldout_database", "warm_start"])
+def test_prompts_and_queries_are_short(part):
+    items = examples(part)
+    prompts = [len(encode(f"<|schema|>{s}<|question|>{q}<|sql|>")) for s, q, _ in items]
     assert max(prompts) <= 130
     assert mean(prompts) <= 100
-    assert mean(len(encode(item["query"])) for item in items) <= 30
+    assert mean(len(encode(query)) for *_, query in items) <= 30
