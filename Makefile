@@ -3,7 +3,7 @@ PYTHON3 ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 
-.PHONY: help quickstart test lint fast-test data checkpoint spider bench lock clean
+.PHONY: help quickstart test lint fast-test data checkpoint spider bench equivalence hostile faults lock clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
@@ -31,14 +31,24 @@ fast-test: $(VENV)/.installed  ## The test suite alone
 data: $(VENV)/.installed  ## Rebuild the embedded data set and tokenizer
 	$(PY) data/build.py
 
-checkpoint: $(VENV)/.installed  ## Rebuild the embedded tiny checkpoint (about 15 minutes)
+checkpoint: $(VENV)/.installed  ## Rebuild the embedded tiny checkpoint (about 10 minutes)
+	rm -rf data/checkpoints/tiny
 	$(PY) train/sft.py configs/sft_tiny.yaml
 
-spider: $(VENV)/.installed  ## Warm start and GRPO on ../shared/data/spider (about an hour)
+spider: $(VENV)/.installed  ## Warm start and GRPO on ../shared/data/spider (about 40 minutes)
 	$(PY) train/train.py configs/spider_tiny.yaml
 
 bench: $(VENV)/.installed  ## The README's table, measured on this machine
 	$(PY) benchmarks/rollout.py
+
+equivalence: $(VENV)/.installed  ## Training with and without speculation: same run, same curves, time by stage
+	$(PY) benchmarks/equivalence.py
+
+hostile: $(VENV)/.installed  ## Ten thousand responses, some hostile: leaks, harm and calls per second
+	$(PY) benchmarks/hostile_sql.py
+
+faults: $(VENV)/.installed  ## Kill one run thirty times; it must end as if nobody had (10 minutes)
+	$(PY) -m pytest -q -s tests/heavy/kill_nine.py
 
 lock:  ## Resolve requirements.lock again (needs uv)
 	uv pip compile pyproject.toml --all-extras --generate-hashes --no-emit-index-url --no-header \

@@ -29,10 +29,10 @@ from train.command import fail_in_one_line, use_compilation_cache  # noqa: E402
 from train.config import RunConfig  # noqa: E402
 from train.metrics import describe_environment, to_json  # noqa: E402
 from train.prompts import group_requests  # noqa: E402
+from train.tasks.registry import open_task  # noqa: E402
 from train.workbench import (  # noqa: E402
     Workbench,
     engine_settings,
-    open_task,
     open_workbench,
 )
 
@@ -126,7 +126,7 @@ def parse(arguments: list[str]) -> dict:
     """Options of the command line.
 
     Raises:
-        ValueError: Unknown option, or a value that is not a positive number.
+        ValueError: Unknown option, a value that is not a positive number, or no folder to write to.
     """
     options: dict = dict(DEFAULTS)
     for argument in arguments:
@@ -136,6 +136,9 @@ def parse(arguments: list[str]) -> dict:
         if name != "json" and not (value.isdigit() and int(value)):
             raise ValueError(f"{name}: found {value!r}, allowed: 1 or more")
         options[name] = value if name == "json" else int(value)
+    folder = Path(options["json"]).parent
+    if not folder.is_dir():
+        raise ValueError(f"json: found no folder {folder}, allowed: a file in one that exists")
     return options
 
 

@@ -2,15 +2,13 @@
 
     config.json  tokenizer.json  [tokenizer_config.json]  params/ (Orbax)  files.json
 
-`files.json` lists size and CRC-32 of every file under `params/`: Orbax itself does not notice a
-flipped byte, and reports a truncated file in the middle of its asynchronous reads. The folder is
-written under a temporary name beside its final one and renamed when complete, so that a
-half-written checkpoint is never seen under the name of a whole one.
+`files.json` records what is under `params/`, see `models.fingerprints`. The folder is written under
+a temporary name beside its final one and renamed when complete, so that a half-written checkpoint
+is never seen under the name of a whole one.
 """
 
 import json
 import shutil
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +18,12 @@ import orbax.checkpoint as ocp
 from jax.sharding import Mesh, SingleDeviceSharding
 from jax.typing import DTypeLike
 
+from models import fingerprints
 from models.config import ModelConfig
 from models.policy import Params, Qwen3Policy
 from models.sharding import parameter_path, shardings
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")  # the second is optional
-CHUNK_BYTES = 1 << 24
 
 
 def save(
@@ -66,8 +64,7 @@ def save(
     stored = params if dtype is None else jax.tree.map(lambda leaf: leaf.astype(dtype), params)
     with ocp.StandardCheckpointer() as checkpointer:
         checkpointer.save(partial / "params", stored)
-    record = json.dumps(_fingerprints(partial / "params"), indent=1)
-    (partial / "files.json").write_text(record + "\n", encoding="utf-8")
+    fingerprints.write(partial / "params", partial / fingerprints.RECORD)
     partial.rename(path)
 
 
@@ -92,7 +89,7 @@ def load(
         raise ValueError(f"{path}: not found, a checkpoint is a folder")
     config = ModelConfig.from_json(path / "config.json")
     _check_json(path / TOKENIZER_FILES[0])
-    _check_fingerprints(path)
+    fingerprints.check(path / "params", path / fingerprints.RECORD)
     target = _abstract(config, dtype)
     device = SingleDeviceSharding(jax.local_devices()[0])
     places = jax.tree.map(lambda _: device, target) if mesh is None else shardings(target, mesh)
@@ -142,31 +139,3 @@ def _check_json(path: Path) -> None:
         good = False
     if not good:
         raise ValueError(f"{path}: damaged, allowed: a JSON object")
-
-
-def _fingerprints(folder: Path) -> dict[str, list[int]]:
-    """Size in bytes and CRC-32 of every file under a folder, by relative path."""
-    prints: dict[str, list[int]] = {}
-    for file in sorted(folder.rglob("*")):
-        if file.is_file():
-            checksum = 0
-            with file.open("rb") as stream:
-                while chunk := stream.read(CHUNK_BYTES):
-                    checksum = zlib.crc32(chunk, checksum)
-            prints[file.relative_to(folder).as_posix()] = [file.stat().st_size, checksum]
-    return prints
-
-
-def _check_fingerprints(path: Path) -> None:
-    """Raises unless the weight files are byte for byte those that were saved."""
-    _check_json(path / "files.json")
-    wanted = json.loads((path / "files.json").read_text(encoding="utf-8"))
-    found = _fingerprints(path / "params")
-    for name in sorted(found.keys() | wanted.keys()):
-        if name not in found:
-            raise ValueError(f"{path}/params/{name}: missing, the checkpoint is incomplete")
-        if found[name] != wanted.get(name):
-            raise ValueError(
-                f"{path}/params/{name}: damaged, found size and checksum {found[name]}, "
-                f"allowed: {wanted.get(name)}"
-            )

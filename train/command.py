@@ -1,13 +1,13 @@
-"""What all commands share: arguments, the compilation cache, how a user's mistake is told."""
+"""What all commands share: arguments and the compilation cache; `train.ending` ends them."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import jax
 
 from train.config import RunConfig, load_config
+from train.ending import fail_in_one_line
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -21,16 +21,6 @@ def main(command: Callable[[RunConfig], object], default: str, usage: str) -> No
     use_compilation_cache()
     with fail_in_one_line():
         command(_configuration(arguments, default))
-
-
-@contextmanager
-def fail_in_one_line() -> Iterator[None]:
-    """A `ValueError` is a user's mistake: one line on standard error, exit status 2."""
-    try:
-        yield
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
 
 
 def use_compilation_cache() -> None:

@@ -16,16 +16,20 @@ class DataConfig:
     """Where prompts come from.
 
     Attributes:
-        path: A folder in one of the layouts that the task reads.
+        path: A folder in one of the layouts that the task reads, or a file of prompts.
         train_items: Training prompts used at most; 0 means all.
         heldout_items: Items of each held-out set used at most; 0 means all.
-        run_credit: Reward of a query that runs but does not match.
+        run_credit: text2sql: reward of a query that runs but does not match.
+        reward_workers: Processes that compute rewards.
+        reward_seconds: Wall-clock limit of one call of a reward of your own.
     """
 
     path: str = "data/text2sql"
     train_items: int = 0
     heldout_items: int = 0
     run_credit: float = 0.1
+    reward_workers: int = 2
+    reward_seconds: float = 5.0
 
 
 @dataclass(frozen=True)
@@ -50,12 +54,13 @@ class WarmStartConfig:
         preset: Architecture, see `models.config`; its vocabulary size is the tokenizer's.
         tokenizer: Tokenizer folder; empty: train one of `vocab_size` on the training items.
         vocab_size: Size of a tokenizer trained here.
-        epochs: Passes over the training items at most.
+        epochs: Passes over the training items, and those for supervised training alone, at most.
         batch: Sequences of one update.
         learning_rate: Constant after a short warm-up.
-        stop_accuracy: Stop after the epoch in which the share of training items that are answered
-            right, sampled as `rollout` says, reaches this.
-        probe_items: Training items sampled for that share.
+        stop_accuracy: Stop when a probe, the share of training items that are answered right,
+            sampled as `rollout` says, reaches this.
+        probe_items: Training items sampled for a probe.
+        probe_every: Updates between two probes; 0 means one epoch.
     """
 
     enabled: bool = False
@@ -67,6 +72,7 @@ class WarmStartConfig:
     learning_rate: float = 1e-3
     stop_accuracy: float = 0.45
     probe_items: int = 128
+    probe_every: int = 0
 
 
 @dataclass(frozen=True)
@@ -155,6 +161,9 @@ class TrainSection:
         remat: Recompute activations of each layer in the backward pass.
         checkpoint_every: Steps between checkpoints; the last step always makes one.
         keep_checkpoints: How many stay on disk.
+        max_refused: Steps in a row whose numbers are not finite that stop the run.
+        stuck_after_s: Seconds after which a stage of a step that has not ended is reported, with
+            the place where it is; 0 is never.
     """
 
     epochs: int = 6
@@ -167,6 +176,8 @@ class TrainSection:
     remat: bool = True
     checkpoint_every: int = 10
     keep_checkpoints: int = 2
+    max_refused: int = 3
+    stuck_after_s: float = 1800.0
 
 
 @dataclass(frozen=True)
@@ -192,7 +203,7 @@ class RunConfig:
         out: Run folder.
         seed: Of data order and noise.
         deterministic: A run repeats bit for bit on the same machine.
-        task: Name of the task.
+        task: text2sql, or your own as path/to/file.py:Name, see `train.tasks.registry`.
     """
 
     out: str = "runs/run"
@@ -209,11 +220,48 @@ class RunConfig:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
 
+# Whole numbers that must not be lower. What is no number of a kind is checked where it is used.
+_LEAST = {
+    "seed": 0,
+    "data.train_items": 0,
+    "data.heldout_items": 0,
+    "data.reward_workers": 1,
+    "warm_start.vocab_size": 261,  # all bytes, and the special tokens
+    "warm_start.epochs": 1,
+    "warm_start.batch": 1,
+    "warm_start.probe_items": 1,
+    "rollout.slots": 1,
+    "rollout.draft_tokens": 0,
+    "rollout.max_prompt_tokens": 1,
+    "rollout.max_new_tokens": 1,
+    "rollout.top_k": 0,
+    "rollout.window": 0,
+    "rollout.history_mb": 1,
+    "rollout.plain_rounds": 1,
+    "rollout.wave": 1,
+    "rollout.prefix_entries": 0,
+    "objective.overlong_buffer": 0,
+    "train.epochs": 1,
+    "train.steps": 0,
+    "train.prompts_per_step": 1,
+    "train.group": 2,  # advantages compare siblings
+    "train.updates_per_step": 1,
+    "train.micro_batch": 1,
+    "train.logprob_chunk": 1,
+    "train.checkpoint_every": 1,
+    "train.keep_checkpoints": 1,
+    "evaluation.every": 0,
+    "evaluation.slots": 1,
+}
+_MOST = 2**31 - 1  # int32 on the device
+
+
 def load_config(path: Path | None, overrides: Sequence[str] = ()) -> RunConfig:
     """Reads a YAML file (None: the defaults) and applies `a.b=c` overrides.
 
     Raises:
-        ValueError: Missing file, unknown key (the nearest one is named) or value of another type.
+        ValueError: Missing file, unknown key (the nearest one is named), value of another type or
+            below the least that makes sense.
     """
     if path is not None and not path.is_file():
         raise ValueError(f"configuration: found no file {path}, allowed: a YAML file")
@@ -226,6 +274,7 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> RunConfig:
         given = OmegaConf.merge(base, OmegaConf.from_dotlist(list(overrides)))
         _refuse_unknown(given, schema)
         merged = OmegaConf.merge(schema, given)
+        _refuse_out_of_range(merged)
         return OmegaConf.to_object(merged)  # pyright: ignore[reportReturnType]
     except OmegaConfBaseException as error:
         where = error.full_key or "configuration"
@@ -250,8 +299,8 @@ def flatten(node: Any, prefix: str = "") -> dict[str, Any]:
 def _read_yaml(path: Path) -> DictConfig:
     try:
         read = OmegaConf.load(path)
-    except YAMLError as error:
-        line = str(error).replace("\n", " ")
+    except (YAMLError, UnicodeError) as error:
+        line = " ".join(str(error).split())
         raise ValueError(f"{path}: not YAML: {line}") from error
     if not isinstance(read, DictConfig):
         raise ValueError(f"{path}: found a list, allowed: key: value lines")
@@ -265,3 +314,10 @@ def _refuse_unknown(given: Any, schema: DictConfig) -> None:
             near = get_close_matches(key, known, n=1)
             hint = f"; nearest: {near[0]}" if near else ""
             raise ValueError(f"configuration: found unknown key {key}{hint}")
+
+
+def _refuse_out_of_range(merged: Any) -> None:
+    leaves = flatten(merged)
+    for key, least in _LEAST.items():
+        if not least <= leaves[key] <= _MOST:
+            raise ValueError(f"{key}: found {leaves[key]}, allowed: {least} to {_MOST}")

@@ -11,12 +11,13 @@ from pathlib import Path
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from models.policy import Params  # noqa: E402
+from train.checkpoints import Checkpoints  # noqa: E402
 from train.command import fail_in_one_line, use_compilation_cache  # noqa: E402
 from train.config import RunConfig, load_config  # noqa: E402
 from train.evaluation import Judge, outcomes  # noqa: E402
-from train.run_folder import RunFolder  # noqa: E402
+from train.tasks.registry import open_task  # noqa: E402
 from train.trainer import Trainer  # noqa: E402
-from train.workbench import Workbench, open_task, open_workbench  # noqa: E402
+from train.workbench import Workbench, open_workbench  # noqa: E402
 
 
 def evaluate_folder(folder: Path, overrides: list[str]) -> None:
@@ -31,7 +32,9 @@ def evaluate_folder(folder: Path, overrides: list[str]) -> None:
     task = open_task(config)
     try:
         bench = open_workbench(config, task)
-        params = _newest(config, bench) if stored.is_file() else bench.params
+        if not any(bench.heldout.values()):
+            raise ValueError(f"{config.data.path}: found no held-out prompts, allowed: some")
+        params = _newest(folder, config, bench) if stored.is_file() else bench.params
         scores = Judge(bench, config)(params)
         for name, right in outcomes(scores, task.accuracy_part).items():
             accuracy = sum(right) / len(right)
@@ -41,15 +44,11 @@ def evaluate_folder(folder: Path, overrides: list[str]) -> None:
         task.close()
 
 
-def _newest(config: RunConfig, bench: Workbench) -> Params:
-    folder = RunFolder(config)
-    try:
-        found = folder.latest(Trainer(bench, config).state)
-    finally:
-        folder.close()
-    if found is None:
-        raise ValueError(f"{config.out}: found no checkpoint, allowed: a run that made one")
-    return found[1].params
+def _newest(folder: Path, config: RunConfig, bench: Workbench) -> Params:
+    saved = Checkpoints(folder / "checkpoints").newest(Trainer(bench, config).state)
+    if saved is None:
+        raise ValueError(f"{folder}: found no checkpoint, allowed: a run that made one")
+    return saved.state.params
 
 
 if __name__ == "__main__":

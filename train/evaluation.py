@@ -6,7 +6,7 @@ from models.policy import Params
 from ngramrl_jax.rollout.engine import RolloutEngine
 from train.config import RunConfig
 from train.prompts import Prompt, group_requests
-from train.tasks.base import Score, Task
+from train.tasks.base import Score, Task, checked_scores
 from train.text import TextCodec
 from train.workbench import Workbench, plain_engine
 
@@ -30,7 +30,7 @@ def evaluate(
         params, requests, seed=seed, step=EVALUATION_STEP, policy_version=-1
     )
     texts = [codec.decode(rollout.tokens_N) for rollout in rollouts]
-    return task.score([prompt.item for prompt in prompts], texts)
+    return checked_scores(task, [prompt.item for prompt in prompts], texts)
 
 
 class Judge:

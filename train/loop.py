@@ -1,21 +1,22 @@
 """A whole run: start or resume, steps, checkpoints, evaluation, summary and report."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
 from typing import Any
 
-from ngramrl_jax.types import Rollout
 from train.config import RunConfig
 from train.evaluation import Judge, outcomes
-from train.metrics import MetricsWriter, describe_environment, read_rows, summarise
+from train.interrupt import Interrupted, deferred
+from train.metrics import MetricsWriter, Row, describe_environment, read_rows, summarise
 from train.progress import TrainingProgress, print_summary
+from train.refusals import Refusals
 from train.report import write_report
 from train.run_folder import RunFolder
+from train.samples import keep_samples
+from train.tasks.registry import open_task
 from train.trainer import StepOutcome, Trainer
 from train.warm_start import ensure_checkpoint
-from train.workbench import Workbench, open_task, open_workbench
-
-SAMPLES = 3  # rollouts shown in the report, from the first step and from the last
+from train.watchdog import watched
+from train.workbench import Workbench, open_workbench
 
 
 def run(config: RunConfig, *, quiet: bool = False) -> dict[str, Any]:
@@ -26,16 +27,15 @@ def run(config: RunConfig, *, quiet: bool = False) -> dict[str, Any]:
 
     Raises:
         ValueError: Something in the configuration, the data or the checkpoint cannot be used.
+        RunStopped: Too many steps in a row were refused; the last good state is saved.
+        Interrupted: A signal came (`train.interrupt`); what was learnt is saved.
+        OSError: The disk is full; the last checkpoint is whole.
     """
     task = open_task(config)
     try:
         folder = RunFolder(config)
         ensure_checkpoint(config, task, quiet=quiet)
-        bench = open_workbench(config, task)
-        try:
-            return _Run(config, bench, folder, quiet).go()
-        finally:
-            folder.close()
+        return _Run(config, open_workbench(config, task), folder, quiet).go()
     finally:
         task.close()
 
@@ -44,6 +44,9 @@ class _Run:
     """The run's parts and its bookkeeping."""
 
     def __init__(self, config: RunConfig, bench: Workbench, folder: RunFolder, quiet: bool) -> None:
+        if config.train.checkpoint_every < 1:
+            found = config.train.checkpoint_every
+            raise ValueError(f"train.checkpoint_every: found {found}, allowed: 1 or more")
         self._config = config
         self._bench = bench
         self._folder = folder
@@ -52,86 +55,91 @@ class _Run:
         epochs = config.train.epochs * self._trainer.steps_per_epoch
         self._total = config.train.steps or epochs
         self._judge = Judge(bench, config)
+        self._done = self._saved = 0  # steps done, and those that the newest checkpoint holds
 
     def go(self) -> dict[str, Any]:
-        first = self._resume()
+        refusals = self._resume()
+        self._folder.create()
         with (
-            MetricsWriter(self._folder.path, first) as writer,
-            TrainingProgress(self._total, first, quiet=self._quiet) as progress,
+            MetricsWriter(self._folder.path, self._done) as writer,
+            TrainingProgress(self._total, self._done, quiet=self._quiet) as progress,
         ):
-            progress.note(self._welcome(first))
-            self._trainer.warm_up()
-            if first == 0:
-                self._evaluate("start")
-            for step in range(first, self._total):
-                outcome = self._trainer.step(step)
-                row = outcome.row | self._after_step(step, outcome)
-                writer.write(row)
-                progress.update(row)
+            progress.note(self._welcome())
+            try:
+                self._train(writer, progress, refusals)
+            except Interrupted as end:
+                self._save()
+                raise self._word(end) from None
         return self._finish()
 
-    def _resume(self) -> int:
-        """Takes up the newest checkpoint; returns the step to go on with."""
-        found = self._folder.latest(self._trainer.state)
-        if found is None:
-            return 0
-        first, self._trainer.state, history = found
-        self._trainer.history.restore(history)
-        return first
+    def _resume(self) -> Refusals:
+        """Takes up the newest checkpoint."""
+        if saved := self._folder.checkpoints.newest(self._trainer.state):
+            self._trainer.resume(saved)
+            self._done = self._saved = saved.next_step
+        rows = read_rows(self._folder.path / "metrics.jsonl")
+        before = [row.get("refused_steps", 0) for row in rows if row["step"] < self._done]
+        return Refusals(self._config.train.max_refused, so_far=max(before, default=0))
 
-    def _after_step(self, step: int, outcome: StepOutcome) -> dict[str, float]:
-        """Samples, evaluation and checkpoint where they are due; returns metrics to add."""
-        done, added = step + 1, {}
-        last = done == self._total
-        if step == 0 or last:
-            self._keep_samples(outcome)
-        every = self._config.evaluation.every
-        if last or (every and done % every == 0):
-            added = self._evaluate("end")
-        if last or done % self._config.train.checkpoint_every == 0:
-            self._folder.save(done, self._trainer.state, self._trainer.history.snapshot())
-        return added
+    def _train(self, writer: MetricsWriter, progress: TrainingProgress, refusals: Refusals) -> None:
+        self._trainer.warm_up()
+        if self._done == 0:
+            self._evaluate("start")
+        for step in range(self._done, self._total):
+            sampled = self._trainer.sample(step)
+            with deferred():  # a signal waits: policy, row and checkpoint belong together
+                outcome = self._trainer.learn(sampled)
+                row = outcome.row | refusals.count(step, outcome.refused)
+                self._done = step + 1
+                row |= self._after_step(outcome)
+                writer.write(row)  # before the checkpoint: a kill between them leaves no gap
+                progress.update(row)
+                if self._due(self._config.train.checkpoint_every) or refusals.too_many:
+                    self._save()
+                refusals.check()
 
-    def _evaluate(self, when: str) -> dict[str, float]:
+    def _due(self, every: int) -> bool:
+        """Whether it is the turn of what comes every so many steps (0: never) and at the end."""
+        return self._done == self._total or bool(every and self._done % every == 0)
+
+    def _after_step(self, outcome: StepOutcome) -> Row:
+        """Samples and evaluation where they are due; returns metrics to add."""
+        if self._done in (1, self._total) and not outcome.refused:
+            keep_samples(self._folder, self._bench, outcome)
+        return self._evaluate("end") if self._due(self._config.evaluation.every) else {}
+
+    def _evaluate(self, when: str) -> Row:
         """Held-out accuracies now; `heldout.json` keeps the item-by-item outcomes."""
         params = self._trainer.rollout_params()
-        now = outcomes(self._judge(params), self._bench.task.accuracy_part)
+        with watched("evaluation", self._config.train.stuck_after_s):
+            now = outcomes(self._judge(params), self._bench.task.accuracy_part)
         kept: Mapping[str, Any] = self._folder.read_json("heldout.json") or {}
         merged = {name: dict(kept.get(name, {})) | {when: now[name]} for name in now}
         self._folder.write_json("heldout.json", merged)
         return {f"heldout_{name}_accuracy": sum(o) / len(o) for name, o in now.items()}
 
-    def _keep_samples(self, outcome: StepOutcome) -> None:
-        kept: list[Any] = self._folder.read_json("samples.json") or []
-        kept = [sample for sample in kept if sample["step"] < outcome.row["step"]]
-        prompts = {prompt.item.index: prompt for prompt in self._bench.train}
-        apart = max(1, len(outcome.rollouts) // SAMPLES)
-        for rollout, score in list(zip(outcome.rollouts, outcome.scores, strict=True))[::apart]:
-            item = prompts[rollout.prompt_id].item
-            sample = Sample(
-                prompt=self._bench.task.prompt(item),
-                step=rollout.step,
-                reward=score.reward,
-                tokens=self._tokens(rollout),
-                gold=self._bench.task.response(item),
-            )
-            kept.append(asdict(sample))
-        self._folder.write_json("samples.json", kept)
+    def _save(self) -> None:
+        """A checkpoint of the steps done, where the newest one holds fewer."""
+        if self._done > self._saved:
+            with watched(f"step {self._done}: checkpoint", self._config.train.stuck_after_s):
+                self._folder.checkpoints.save(
+                    self._done, self._trainer.state, self._trainer.kept_history
+                )
+            self._saved = self._done
 
-    def _tokens(self, rollout: Rollout) -> Sequence[dict[str, Any]]:
-        texts = self._bench.codec.pieces(rollout.tokens_N)
-        return [
-            {"text": text, "drafted": bool(drafted)}
-            for text, drafted in zip(texts, rollout.drafted_N, strict=True)
-        ]
+    def _word(self, end: Interrupted) -> Interrupted:
+        if not self._done:
+            return end
+        where = f"at step {self._done} of {self._total}"
+        return Interrupted(f"everything is saved; the same command goes on {where}")
 
-    def _welcome(self, first: int) -> str:
+    def _welcome(self) -> str:
         bench = self._bench
-        heldout = ", ".join(f"{len(p)} {name}" for name, p in bench.heldout.items())
+        heldout = ", ".join(f"{len(p)} {name}" for name, p in bench.heldout.items()) or "nothing"
         text = f"{len(bench.train)} training prompts; held out: {heldout}"
         if bench.left_out:
             text += f"; {bench.left_out} left out: longer than rollout.max_prompt_tokens"
-        return text + (f"; resuming at step {first} of {self._total}" if first else "")
+        return text + (f"; resuming at step {self._done} of {self._total}" if self._done else "")
 
     def _finish(self) -> dict[str, Any]:
         summary = summarise(
@@ -145,22 +153,3 @@ class _Run:
             print_summary(summary)
             print(f"report: {report}")
         return summary
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A rollout as the report shows it.
-
-    Attributes:
-        prompt: Its text.
-        step: Training step.
-        reward: Of the rollout.
-        tokens: Text of each token and whether it was an accepted draft.
-        gold: A right response.
-    """
-
-    prompt: str
-    step: int
-    reward: float
-    tokens: Sequence[dict[str, Any]]
-    gold: str

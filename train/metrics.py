@@ -5,7 +5,6 @@ A *row* is a flat dict of metrics under the names of DESIGN section 11. Parts of
 over many steps is a ratio of sums and not a mean of ratios.
 """
 
-import errno
 import importlib.metadata
 import json
 import math
@@ -20,6 +19,8 @@ from typing import Any, Self
 
 import jax
 from tensorboardX import SummaryWriter
+
+from train.disk import best_effort, naming, write_whole
 
 Row = dict[str, Any]
 
@@ -53,17 +54,17 @@ class MetricsWriter:
     """
 
     def __init__(self, run_folder: Path, first_step: int = 0) -> None:
-        path = run_folder / "metrics.jsonl"
+        self._path = path = run_folder / "metrics.jsonl"
         kept = [row for row in read_rows(path) if row["step"] < first_step]
         write_atomic(path, "".join(to_json(row) + "\n" for row in kept))
         self._file = path.open("ab", buffering=0)
-        self._events = SummaryWriter(str(run_folder / "tensorboard"), purge_step=first_step)
+        self._events = SummaryWriter(best_effort(run_folder / "tensorboard"), purge_step=first_step)
 
     def write(self, row: Row) -> None:
         """Appends the metrics of one step; vectors become one TensorBoard scalar an index."""
         line = (to_json(row) + "\n").encode()
-        if self._file.write(line) != len(line):
-            raise OSError(errno.ENOSPC, "metrics.jsonl: a row was written in part, disk full?")
+        with naming(self._path):
+            write_whole(self._file, line)
         for name, value in _plain(row).items():
             if isinstance(value, list):
                 scalars = {f"{name}/{i:02d}": item for i, item in enumerate(value)}
@@ -117,8 +118,12 @@ def to_json(value: Any, *, indent: int | None = None) -> str:
 def write_atomic(path: Path, text: str) -> None:
     """Writes a file so that a reader, or a kill, finds the old content or the new, never half."""
     scratch = path.with_name(path.name + ".tmp")
-    scratch.write_text(text, encoding="utf-8")
-    os.replace(scratch, path)
+    try:
+        with naming(path):
+            scratch.write_text(text, encoding="utf-8")
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)
 
 
 def summarise(

@@ -27,9 +27,25 @@ class Prompt:
 def encode_prompts(
     task: Task, codec: TextCodec, items: Sequence[Item], longest: int
 ) -> list[Prompt]:
-    """The prompts of at most `longest` tokens, in order; longer ones are left out."""
-    prompts = [Prompt(item, codec.encode(task.prompt(item))) for item in items]
+    """The prompts of at most `longest` tokens, in order; longer ones are left out.
+
+    Raises:
+        ValueError: The task gives something other than a text of one token or more.
+    """
+    prompts = [Prompt(item, _encode(task, codec, item)) for item in items]
     return [prompt for prompt in prompts if len(prompt.tokens_P) <= longest]
+
+
+def _encode(task: Task, codec: TextCodec, item: Item) -> Int32Array:
+    text = task.prompt(item)
+    try:
+        tokens_P = codec.encode(text)
+    except TypeError:  # no text, or one with half a surrogate pair
+        tokens_P = None
+    if tokens_P is None or not len(tokens_P):
+        found = f"{text!r:.60}"
+        raise ValueError(f"prompt of item {item.index}: found {found}, allowed: a text with tokens")
+    return tokens_P
 
 
 def group_requests(

@@ -1,24 +1,30 @@
-"""The folder of a run: its configuration, its checkpoints, what evaluation found, a few samples.
+"""The folder of a run: its configuration, its checkpoints, what evaluation found, a few samples."""
 
-A checkpoint is everything needed to go on exactly: parameters, optimizer, rollout history and the
-next step. Data order and noise are pure functions of (seed, step), so the step stands for both.
-"""
-
+import errno
 import json
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
-import orbax.checkpoint as ocp
 from omegaconf import OmegaConf
 
-from train.config import RunConfig, flatten, to_yaml
-from train.learner import TrainState
+from train.checkpoints import Checkpoints
+from train.config import RunConfig, flatten, load_config, to_yaml
 from train.metrics import to_json, write_atomic
 
-# What a resumed run may change: how long it goes on and how often it reports.
-_FREE = ("train.steps", "train.epochs", "train.checkpoint_every", "train.keep_checkpoints")
+# What a resumed run may change: how long it goes on, and how it is watched and saved.
+_FREE = {
+    f"train.{name}"
+    for name in (
+        "steps",
+        "epochs",
+        "checkpoint_every",
+        "keep_checkpoints",
+        "max_refused",
+        "stuck_after_s",
+    )
+}
+# Errors of the file system that are no fault of the path given.
+_NO_MISTAKE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 class RunFolder:
@@ -26,58 +32,37 @@ class RunFolder:
 
     Attributes:
         path: The folder.
+        checkpoints: Those of the run.
     """
 
     def __init__(self, config: RunConfig) -> None:
-        """Opens or makes the folder and stores the resolved configuration.
+        """Names the folder; nothing is made yet.
 
         Raises:
             ValueError: The folder holds a run of another configuration.
         """
         self.path = Path(config.out)
-        self.path.mkdir(parents=True, exist_ok=True)
-        text = to_yaml(config)
-        stored = self.path / "config.yaml"
-        if stored.exists():
-            _refuse_other(stored, text)
-        write_atomic(stored, text)
-        self._manager = ocp.CheckpointManager(
-            (self.path / "checkpoints").resolve(),
-            options=ocp.CheckpointManagerOptions(
-                max_to_keep=config.train.keep_checkpoints, enable_async_checkpointing=False
-            ),
-        )
+        self.checkpoints = Checkpoints(self.path / "checkpoints", config.train.keep_checkpoints)
+        self._text = to_yaml(config)
+        self._stored = self.path / "config.yaml"
+        if self._stored.exists():
+            _refuse_other(self._stored, self._text)
 
-    def save(self, next_step: int, state: TrainState, history: dict[str, np.ndarray]) -> None:
-        """Writes the checkpoint from which step `next_step` can run."""
-        self._manager.save(
-            next_step,
-            args=ocp.args.Composite(
-                state=ocp.args.StandardSave(state), history=ocp.args.StandardSave(history)
-            ),
-        )
+    def create(self) -> None:
+        """Makes the folder, once all else is known to be good, and stores the configuration.
 
-    def latest(self, like: TrainState) -> tuple[int, TrainState, dict[str, np.ndarray]] | None:
-        """The newest checkpoint as (next step, state, history), or None.
-
-        Args:
-            like: A state of the same shapes; it is only looked at.
+        Raises:
+            ValueError: It cannot be made.
         """
-        step = self._manager.latest_step()
-        if step is None:
-            return None
-        target = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
-        restored = self._manager.restore(
-            step,
-            args=ocp.args.Composite(
-                state=ocp.args.StandardRestore(target), history=ocp.args.StandardRestore()
-            ),
-        )
-        return step, restored["state"], restored["history"]
-
-    def close(self) -> None:
-        """Waits for checkpoints being written."""
-        self._manager.close()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_atomic(self._stored, self._text)
+        except OSError as error:
+            if error.errno in _NO_MISTAKE:
+                raise
+            raise ValueError(
+                f"out: found {self.path}: {error.strerror}, allowed: a folder"
+            ) from error
 
     def write_json(self, name: str, value: Any) -> None:
         """Replaces a JSON file of the folder at once."""
@@ -90,7 +75,8 @@ class RunFolder:
 
 
 def _refuse_other(stored: Path, text: str) -> None:
-    before, now = flatten(OmegaConf.load(stored)), flatten(OmegaConf.create(text))
+    # Read as a configuration: a run made before an entry existed had its default.
+    before, now = (flatten(OmegaConf.create(one)) for one in (to_yaml(load_config(stored)), text))
     different = [
         f"{key}: {before.get(key)} -> {now.get(key)}"
         for key in sorted(before | now)

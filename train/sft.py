@@ -12,8 +12,8 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from train.command import main  # noqa: E402
 from train.config import RunConfig  # noqa: E402
+from train.tasks.registry import open_task  # noqa: E402
 from train.warm_start import make_checkpoint  # noqa: E402
-from train.workbench import open_task  # noqa: E402
 
 
 def sft(config: RunConfig) -> None:

@@ -17,7 +17,7 @@ class TextCodec:
 
     Attributes:
         stop_ids: Ids that end a response.
-        vocab_size: Ids the tokenizer knows.
+        vocab_size: One more than the highest id.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -31,14 +31,18 @@ class TextCodec:
                 raise ValueError(
                     f"tokenizer: found no {folder / name}, allowed: a tokenizer folder"
                 )
-        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        settings = json.loads((folder / "tokenizer_config.json").read_text())
-        stop = settings.get("eos_token")
+        try:
+            self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        except Exception as error:  # the library raises nothing more special
+            raise ValueError(
+                f"tokenizer: {folder / 'tokenizer.json'} is damaged ({error})"
+            ) from error
+        stop = _stop_token(folder / "tokenizer_config.json")
         stop_id = self._tokenizer.token_to_id(stop) if isinstance(stop, str) else None
         if stop_id is None:
             raise ValueError(f"tokenizer: found eos_token {stop!r}, allowed: a vocabulary token")
         self.stop_ids = (stop_id,)
-        self.vocab_size = self._tokenizer.get_vocab_size()
+        self.vocab_size = 1 + max(self._tokenizer.get_vocab().values())  # ids may have holes
 
     def encode(self, text: str) -> Int32Array:
         """Ids of the text alone: no start or end token is added."""
@@ -58,3 +62,12 @@ class TextCodec:
     def pieces(self, tokens_N: Int32Array) -> list[str]:
         """Text of each token by itself, for display."""
         return [self._tokenizer.decode([i], skip_special_tokens=False) for i in tokens_N.tolist()]
+
+
+def _stop_token(path: Path) -> object:
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"tokenizer: {path} is damaged ({error})") from error
+    stop = settings.get("eos_token") if isinstance(settings, dict) else None
+    return stop["content"] if isinstance(stop, dict) and "content" in stop else stop

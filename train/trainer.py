@@ -1,5 +1,8 @@
 """One training step: data, rollout, reward, log-probabilities where needed, update.
 
+A step has two halves. `sample` may be abandoned at any point: it changes nothing that is kept.
+`learn` changes policy and history, both or neither.
+
 Legend: G groups of a step, N rollouts of a group.
 """
 
@@ -17,15 +20,35 @@ from ngramrl_jax.rollout.counters import RolloutCounters
 from ngramrl_jax.types import Rollout
 from train.advantages import group_advantages
 from train.batching import Batch, rollout_batch
+from train.checkpoints import Saved
 from train.config import RunConfig
 from train.data_order import step_items, steps_per_epoch
 from train.learner import Metrics, TrainState
 from train.metrics import Row
 from train.objectives import soft_overlong_penalty
 from train.prompts import Prompt, group_requests
+from train.refusals import not_finite
 from train.step_metrics import reward_metrics, rollout_metrics, update_metrics
-from train.tasks.base import Score
+from train.tasks.base import Score, checked_scores
+from train.watchdog import watched
 from train.workbench import Workbench, make_learner, make_objective, training_engine
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The first half of a step.
+
+    Attributes:
+        step: Its number.
+        rollouts: Siblings side by side.
+        scores: One a rollout, in the same order.
+        counters: What sampling cost.
+    """
+
+    step: int
+    rollouts: list[Rollout]
+    scores: list[Score]
+    counters: RolloutCounters
 
 
 @dataclass(frozen=True)
@@ -36,11 +59,13 @@ class StepOutcome:
         row: Its metrics.
         rollouts: Siblings side by side.
         scores: One a rollout, in the same order.
+        refused: Why nothing was learnt; None where something was.
     """
 
     row: Row
     rollouts: list[Rollout]
     scores: list[Score]
+    refused: str | None
 
 
 class Trainer:
@@ -48,7 +73,8 @@ class Trainer:
 
     Attributes:
         state: Parameters and optimizer; replaced by every step.
-        history: What rollouts are drafted from.
+        history: What rollouts are drafted from; it grows while they are sampled.
+        kept_history: Its snapshot as the last whole step left it: what belongs to `state`.
         engine: Samples the rollouts.
     """
 
@@ -60,7 +86,8 @@ class Trainer:
         self._learner = make_learner(bench.policy, config)
         self.engine, self.history = training_engine(bench.policy, bench.codec, config.rollout)
         self.state: TrainState = self._learner.init(bench.params)
-        self._clock = _StageClock()
+        self.kept_history = self.history.snapshot()
+        self._clock = _StageClock("", 0.0)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -78,31 +105,59 @@ class Trainer:
             return self.state.params
         return _cast(self.state.params, dtype)
 
+    def resume(self, saved: Saved) -> None:
+        """Takes up what a checkpoint holds."""
+        self.state = saved.state
+        self.history.restore(saved.history)
+        self.kept_history = saved.history
+
     def step(self, step: int) -> StepOutcome:
         """Runs training step `step`; what it does depends on the step, not on the clock."""
-        self._clock = clock = _StageClock()
+        return self.learn(self.sample(step))
+
+    def sample(self, step: int) -> Sampled:
+        """The first half: rollouts and their rewards."""
+        self._clock = clock = _StageClock(f"step {step}", self._config.train.stuck_after_s)
         with clock.stage("data"):
             prompts = self._prompts(step)
         with clock.stage("rollout"):
             rollouts, counters = self._rollouts(step, prompts)
         with clock.stage("reward"):
             scores = self._scores(prompts, rollouts)
-        with clock.stage("train"):
-            advantage_N = self._advantages(scores, rollouts)
-            updated = self._update(self._batch(rollouts, advantage_N))
-        row: Row = {
-            "step": step,
-            "epoch": step // self.steps_per_epoch,
-            "policy_version": step,
-            **reward_metrics(scores, self._config.train.group),
-            **rollout_metrics(rollouts, counters, clock.seconds["rollout"]),
+        return Sampled(step, rollouts, scores, counters)
+
+    def learn(self, sampled: Sampled) -> StepOutcome:
+        """The second half: the update, or a refusal where a number is not finite."""
+        refused = not_finite(sampled.rollouts, sampled.scores)
+        updated: Metrics = {}
+        if refused is None:
+            with self._clock.stage("train"):
+                updated = self._update(sampled)
+            if updated["refused"]:
+                refused = "the loss or its gradient is not finite"
+        if refused is None:
+            self.kept_history = self.history.snapshot()
+        else:
+            self.history.restore(self.kept_history)
+        row = self._row(sampled, updated)
+        return StepOutcome(row, sampled.rollouts, sampled.scores, refused)
+
+    def _row(self, sampled: Sampled, updated: Metrics) -> Row:
+        clock = self._clock
+        with np.errstate(invalid="ignore"):  # of a refused step
+            rewards = reward_metrics(sampled.scores, self._config.train.group)
+        return {
+            "step": sampled.step,
+            "epoch": sampled.step // self.steps_per_epoch,
+            "policy_version": sampled.step,
+            **rewards,
+            **rollout_metrics(sampled.rollouts, sampled.counters, clock.seconds["rollout"]),
             **update_metrics(updated),
             **clock.row(),
             "history_tokens": self.history.history_tokens,
             "history_bytes": self.history.history_bytes,
             "compile_count": sum(self.engine.programs.compiled.values()),
         }
-        return StepOutcome(row, rollouts, scores)
 
     def _prompts(self, step: int) -> list[Prompt]:
         chosen = step_items(
@@ -131,7 +186,7 @@ class Trainer:
     def _scores(self, prompts: Sequence[Prompt], rollouts: Sequence[Rollout]) -> list[Score]:
         items = [prompt.item for prompt in prompts for _ in range(self._config.train.group)]
         texts = [self._bench.codec.decode(rollout.tokens_N) for rollout in rollouts]
-        return self._bench.task.score(items, texts)
+        return checked_scores(self._bench.task, items, texts)
 
     def _advantages(self, scores: Sequence[Score], rollouts: Sequence[Rollout]) -> np.ndarray:
         reward_N = np.asarray([score.reward for score in scores], np.float32)
@@ -163,26 +218,37 @@ class Trainer:
                 batch = replace(batch, reference_logp_BR=reference)
         return batch
 
-    def _update(self, batch: Batch) -> Metrics:
-        """All updates of the step; returns the last one's metrics, on the host."""
-        metrics: Metrics = {}
+    def _update(self, sampled: Sampled) -> Metrics:
+        """All updates of the step; returns the last one's metrics, on the host.
+
+        `refused` is the number of updates that were.
+        """
+        advantage_N = self._advantages(sampled.scores, sampled.rollouts)
+        batch = self._batch(sampled.rollouts, advantage_N)
+        metrics, refused = {}, jnp.zeros(())
         for _ in range(self._config.train.updates_per_step):
             self.state, metrics = self._learner.update(self.state, batch)
-        return jax.device_get(metrics)
+            refused = refused + metrics["refused"]
+        return jax.device_get(metrics | {"refused": refused})
 
 
 class _StageClock:
-    """Wall seconds by stage. Stages nest: the inner one's time is taken off the outer one's."""
+    """Wall seconds by stage. Stages nest: the inner one's time is taken off the outer one's.
 
-    def __init__(self) -> None:
+    A stage that takes longer than `stuck_after_s` is reported as one of `what`.
+    """
+
+    def __init__(self, what: str, stuck_after_s: float) -> None:
         self.seconds: dict[str, float] = {}
+        self._what, self._stuck_after_s = what, stuck_after_s
         self._inner: list[float] = []
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         start = perf_counter()
         self._inner.append(0.0)
-        yield
+        with watched(f"{self._what}: {name}", self._stuck_after_s):
+            yield
         whole = perf_counter() - start
         own = whole - self._inner.pop()
         self.seconds[name] = self.seconds.get(name, 0.0) + own

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from models import checkpoint
 from models.policy import Params, Qwen3Policy
@@ -14,12 +15,11 @@ from ngramrl_jax.host.no_draft import NoDrafter
 from ngramrl_jax.rollout.engine import RolloutEngine
 from ngramrl_jax.rollout.settings import EngineSettings
 from ngramrl_jax.types import Sampling
-from train.config import DataConfig, ModelSection, ObjectiveConfig, RolloutConfig, RunConfig
+from train.config import ModelSection, ObjectiveConfig, RolloutConfig, RunConfig
 from train.learner import Learner, OptimizerSettings
 from train.objectives import OBJECTIVES, Objective
 from train.prompts import Prompt, encode_prompts
 from train.tasks.base import Task
-from train.tasks.text2sql import TextToSql
 from train.text import TextCodec
 
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
@@ -49,23 +49,6 @@ class Workbench:
     left_out: int
 
 
-def open_task(config: RunConfig) -> Task:
-    """The configured task.
-
-    Raises:
-        ValueError: Unknown task, or data that it cannot read.
-    """
-    if config.task != "text2sql":
-        raise ValueError(f"task: found {config.task}, allowed: text2sql")
-    data: DataConfig = config.data
-    return TextToSql(
-        Path(data.path),
-        train_limit=data.train_items,
-        heldout_limit=data.heldout_items,
-        run_credit=data.run_credit,
-    )
-
-
 def open_workbench(config: RunConfig, task: Task) -> Workbench:
     """Loads the checkpoint and encodes the task's prompts with its tokenizer.
 
@@ -88,9 +71,7 @@ def open_workbench(config: RunConfig, task: Task) -> Workbench:
 
 def load_policy(section: ModelSection) -> tuple[Qwen3Policy, Params, TextCodec]:
     """Policy, float32 parameters and tokenizer of a checkpoint folder."""
-    folder = Path(section.checkpoint)
-    if section.dtype not in DTYPES:
-        raise ValueError(f"model.dtype: found {section.dtype}, allowed: {', '.join(DTYPES)}")
+    folder, dtype = Path(section.checkpoint), compute_dtype(section)
     model_config, params = checkpoint.load(folder, dtype=jnp.float32)
     codec = TextCodec(folder)
     if codec.vocab_size > model_config.vocab_size:
@@ -98,7 +79,14 @@ def load_policy(section: ModelSection) -> tuple[Qwen3Policy, Params, TextCodec]:
             f"tokenizer: found {codec.vocab_size} tokens, allowed: at most the model's "
             f"{model_config.vocab_size}"
         )
-    return Qwen3Policy(model_config, DTYPES[section.dtype]), params, codec
+    return Qwen3Policy(model_config, dtype), params, codec
+
+
+def compute_dtype(section: ModelSection) -> DTypeLike:
+    """`model.dtype` as JAX names it; raises ValueError for another one."""
+    if section.dtype not in DTYPES:
+        raise ValueError(f"model.dtype: found {section.dtype}, allowed: {', '.join(DTYPES)}")
+    return DTYPES[section.dtype]
 
 
 def rollout_sampling(config: RolloutConfig) -> Sampling:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import checkpoint
+from models import checkpoint, fingerprints
 from models.config import ModelConfig, preset
 from models.policy import Qwen3Policy
 from models.sharding import make_mesh, shardings
@@ -146,10 +146,10 @@ def test_what_must_not_be_saved(saved, tmp_path, small, small_params, tokenizer)
 def test_an_interrupted_save_leaves_nothing_under_the_name(
     tmp_path, monkeypatch, small, small_params, tokenizer
 ):
-    def full_disk(folder):
+    def full_disk(folder, record):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "_fingerprints", full_disk)
+    monkeypatch.setattr(fingerprints, "write", full_disk)
     with pytest.raises(OSError, match="No space"):
         checkpoint.save(tmp_path / "c", small, small_params, tokenizer)
     monkeypatch.undo()

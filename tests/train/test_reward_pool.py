@@ -31,6 +31,10 @@ def make(log="", fail=False):
                 file.write(f"{os.getpid()} {value}\\n")
         if kind == "sleep":
             time.sleep(value)
+        if kind == "work":
+            until = time.process_time() + value
+            while time.process_time() < until:
+                pass
         if kind == "die":
             os._exit(3)
         if kind == "die once" and not os.path.exists(value):
@@ -52,10 +56,9 @@ def pool(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     pools = []
 
-    def make(seconds=10.0, workers=2, batch=4, **settings):
-        pools.append(
-            WorkerPool("pool_worker:make", settings, workers=workers, seconds=seconds, batch=batch)
-        )
+    def make(seconds=10.0, cpu_seconds=None, workers=2, batch=4, **settings):
+        limits = {"seconds": seconds, "cpu_seconds": cpu_seconds, "batch": batch}
+        pools.append(WorkerPool("pool_worker:make", settings, workers=workers, **limits))
         return pools[-1]
 
     yield make
@@ -93,6 +96,26 @@ def test_a_hung_item_is_lost_in_time_and_its_neighbours_are_not(pool, tmp_path):
 def test_the_time_limit_is_per_item_not_per_batch(pool):
     results = pool(seconds=0.5, workers=1, batch=8).map([("sleep", 0.15)] * 8)
     assert LOST not in results
+
+
+def test_work_is_limited_by_processor_time_and_waiting_by_the_clock(pool, tmp_path):
+    log = tmp_path / "log"
+    pool = pool(seconds=300.0, cpu_seconds=0.3, workers=1, log=str(log))
+    items = [("work", 0.1), ("work", 60), ("sleep", 0.6), *[("work", 0.15)] * 4]
+    start = time.monotonic()
+    assert _values(pool.map(items)) == [0.1, LOST, 0.6, *[0.15] * 4]
+    assert time.monotonic() - start < 200.0  # long before the clock's limit
+    assert pool.lost == 1
+    runs = [line.split()[1] for line in log.read_text().split("\n") if line]
+    assert runs.count("60") == 1, "an item that used up its time must not be tried again"
+
+
+def test_the_limit_of_processor_time_holds_where_the_parent_ignores_its_signal(pool):
+    before = signal.signal(signal.SIGPROF, signal.SIG_IGN)
+    try:
+        assert pool(seconds=300.0, cpu_seconds=0.1, workers=1).map([("work", 60)]) == [LOST]
+    finally:
+        signal.signal(signal.SIGPROF, before)
 
 
 def test_every_item_may_be_lost(pool):
@@ -142,6 +165,27 @@ def test_a_worker_that_cannot_start_is_an_error_every_time(pool):
     for _ in range(2):
         with pytest.raises(RuntimeError, match="planted in the factory"):
             pool.map([("echo", 0)])
+
+
+def test_a_hang_in_a_pool_used_from_a_thread_costs_itself_alone(pool):
+    """CASES B82: from a thread no signal helps, and an error there must not read as a score."""
+    pool = pool(seconds=300.0, cpu_seconds=0.2, workers=1)
+    ((_, first),) = pool.map([("echo", 0)])
+    results, errors = [], []
+
+    def score():
+        results.extend(pool.map([("work", 60), ("echo", 1)]))
+        try:
+            pool.map([("raise", 0)])
+        except RuntimeError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=score)
+    thread.start()
+    thread.join(timeout=30)
+    assert _values(results) == [LOST, 1]
+    assert "planted in the function" in str(errors)
+    assert not Path(f"/proc/{first}").exists()
 
 
 def test_closing_leaves_no_process_and_no_descriptor(pool):
@@ -194,7 +238,9 @@ def test_workers_end_with_their_parent(pool, tmp_path):
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("bad", [{"workers": 0}, {"seconds": 0.0}, {"batch": 0}])
+@pytest.mark.parametrize(
+    "bad", [{"workers": 0}, {"seconds": 0.0}, {"batch": 0}, {"cpu_seconds": 0.0}]
+)
 def test_bad_numbers_are_refused(bad):
     with pytest.raises(ValueError, match="allowed"):
         WorkerPool("a:b", {}, **bad)

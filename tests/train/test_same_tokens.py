@@ -13,18 +13,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ngramrl_jax.evidence.plain_forward import PlainForward
+from ngramrl_jax.evidence.same_tokens import is_near_tie, parting
 from ngramrl_jax.host.history import History
 from ngramrl_jax.host.ngram import NgramDrafter
 from ngramrl_jax.host.no_draft import NoDrafter
 from ngramrl_jax.rollout.engine import RolloutEngine
 from ngramrl_jax.types import Rollout, Sampling
-from tests.support.same_tokens import is_near_tie, parting
 from train.batching import rollout_batch
 from train.config import RolloutConfig, RunConfig
 from train.logprobs import token_log_probs
 from train.objectives import token_mean
 from train.prompts import group_requests
-from train.workbench import Workbench, engine_settings, open_task, open_workbench
+from train.tasks.registry import open_task
+from train.workbench import Workbench, engine_settings, open_workbench
 
 SEED, GROUP, PROMPTS = 5, 4, 40
 PLAIN, TOP_P, TOP_K = Sampling(), Sampling(1.2, top_p=0.95), Sampling(0.8, top_k=20)
@@ -87,8 +89,18 @@ def plain(bench):
     return {sampling: sample(bench, sampling, 0, 0, 16, False, [1]) for sampling in samplings}
 
 
+@pytest.fixture(scope="module")
+def near_tie(bench):
+    forward = PlainForward(bench.policy, RolloutConfig().max_prompt_tokens + 48)
+
+    def judge(sampling: Sampling, rollout: Rollout, at: int) -> bool:
+        return is_near_tie(forward, bench.params, sampling, SEED, rollout, at)
+
+    return judge
+
+
 @pytest.mark.slow
-def test_the_same_tokens_with_and_without_drafting(bench, plain):
+def test_the_same_tokens_with_and_without_drafting(bench, plain, near_tie):
     compared, parted, accepted = 0, [], 0
     for sampling, *setting in SETTINGS:
         rollouts = sample(bench, sampling, *setting)
@@ -103,14 +115,14 @@ def test_the_same_tokens_with_and_without_drafting(bench, plain):
             unequal = np.flatnonzero(gap_N > 1e-4).tolist()
             for place in unequal if at is None else [*unequal, at]:
                 parted.append((sampling, setting, one.identity, place))
-                assert is_near_tie(bench.policy, bench.params, sampling, SEED, one, place), parted
+                assert near_tie(sampling, one, place), parted
     assert compared >= 20_000
     assert accepted >= 0.3 * compared  # else nothing was tested
     assert len(parted) <= 10, parted
 
 
 @pytest.mark.slow
-def test_a_wrong_key_would_be_seen(bench, plain):
+def test_a_wrong_key_would_be_seen(bench, plain, near_tie):
     """The comparison has power: rollouts of another step part, and at no near-tie."""
     others = sample(bench, PLAIN, 16, 16, 16, False, [0, 2])
     parted = [
@@ -119,10 +131,7 @@ def test_a_wrong_key_would_be_seen(bench, plain):
         if (at := parting(one, other)) is not None
     ]
     assert len(parted) > len(others) / 4
-    ties = [
-        is_near_tie(bench.policy, bench.params, PLAIN, SEED, one, at) for one, at in parted[:10]
-    ]
-    assert not any(ties)
+    assert not any(near_tie(PLAIN, one, at) for one, at in parted[:10])
 
 
 @pytest.mark.slow

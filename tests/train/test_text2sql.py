@@ -2,12 +2,15 @@
 
 import hashlib
 import json
+import os
 import sqlite3
 import time
 from contextlib import closing
 
 import pytest
 
+from benchmarks.hostile_queries import ENDLESS_CALL, HOSTILE
+from benchmarks.hostile_sql import workers_cpu_seconds
 from train.rewards.sql import SqlReward
 from train.tasks.text2sql import TextToSql
 
@@ -16,41 +19,6 @@ QUERIES = [
     ("Names by age?", "SELECT name FROM singer ORDER BY age"),
     ("Average age?", "SELECT AVG(age) FROM singer"),
     ("Who is from France?", "SELECT name FROM singer WHERE country = 'France'"),
-]
-ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
-MILLION = "'0000000000'"
-for _ in range(5):
-    MILLION = f"replace({MILLION}, '0', '0000000000')"
-# One call of one function that takes half a minute: no limit of SQLite's own stops it.
-HANG = f"SELECT instr(s, substr(s, 1, 500000) || '1') FROM (SELECT {MILLION} AS s)"
-HOSTILE = [
-    ENDLESS + " SELECT * FROM c",
-    ENDLESS + " SELECT COUNT(*) FROM c",
-    ENDLESS + " SELECT x FROM c LIMIT 1000000",
-    "SELECT COUNT(*) FROM singer a" + "".join(f", singer b{i}" for i in range(9)),
-    HANG,
-    "ATTACH 'new.sqlite' AS e",
-    "PRAGMA journal_mode = DELETE",
-    "SELECT load_extension('./evil')",
-    "DELETE FROM singer",
-    "DROP TABLE singer",
-    "INSERT INTO singer VALUES (9, 'x', 'y', 1)",
-    "CREATE TABLE e (x)",
-    "VACUUM INTO 'new.sqlite'",
-    "COMMIT",
-    "BEGIN",
-    "SELECT 1; DELETE FROM singer",
-    "SELECT '\udcff\udcfe'",
-    "SELECT '\0'",
-    "SELECT '" + "x" * 1_000_000 + "'",
-    "SELECT 'open",
-    "SELECT randomblob(1000000000)",
-    "SELECT zeroblob(1000000000)",
-    "SELECT printf('%1000000000d', 1)",
-    "SELECT printf('%.*c', 2147483647, 'x')",
-    "SELECT " + "(" * 20_000,
-    "",
-    ";;",
 ]
 
 
@@ -132,6 +100,34 @@ def test_reads_each_layout_and_scores_its_gold_queries(layout, sizes, request):
         assert [score.reward for score in scores] == [1.0] * len(items)
 
 
+def test_examples_of_the_warm_start_state_their_schema(embedded):
+    with closing(TextToSql(embedded)) as task:
+        assert list(task.warm_start_items) == []
+    line = {"schema": "cat(id,name)", "examples": [["Cats?", "SELECT name FROM cat"]]}
+    (embedded / "warm_start.jsonl").write_text(json.dumps(line) + "\n")
+    with closing(TextToSql(embedded, train_limit=1)) as task:
+        (item,) = task.warm_start_items
+        assert task.prompt(item) == "<|schema|>cat(id,name)<|question|>Cats?<|sql|>"
+        assert task.response(item) == "SELECT name FROM cat"
+        assert item.index == len(QUERIES) + 3 * 3
+        assert set(task.heldout) == {"paraphrases", "questions", "database"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[]",
+        '{"schema": "t(id)"}',
+        '{"schema": "t(id)", "examples": ["?"]}',
+        '{"schema": "t(id)", "examples": [["?", " "]]}',
+    ],
+)
+def test_bad_examples_of_the_warm_start_are_named(line, embedded):
+    (embedded / "warm_start.jsonl").write_text(line)
+    with pytest.raises(ValueError, match=r"warm_start.jsonl, line 1: found .*, allowed: a schema"):
+        TextToSql(embedded)
+
+
 def test_the_reward_and_its_parts(embedded):
     with closing(TextToSql(embedded, run_credit=0.25)) as task:
         count, names, average, _ = task.train_items
@@ -164,21 +160,23 @@ def test_hostile_responses_score_nothing_and_leave_nothing(embedded, monkeypatch
         before = _contents(embedded)
         assert task.score([item], [good])[0].reward == 1.0
         killed = []
-        for text in HOSTILE:
-            start = time.monotonic()
+        for name, text in HOSTILE.items():
+            start, cpu_start = time.monotonic(), workers_cpu_seconds()
             (score,) = task.score([item], [text])
-            assert time.monotonic() - start < 2.0, text[:80]
-            assert score.reward == 0.0, text[:80]
+            busy = os.getloadavg()[0] > (os.cpu_count() or 1)
+            assert time.monotonic() - start < 2.0 or busy, name
+            assert workers_cpu_seconds() - cpu_start < 1.5, name  # holds on any machine
+            assert score.reward == 0.0, name
             killed += [text] * bool(score.faults["killed"])
-            assert task.score([item], [good])[0].reward == 1.0, text[:80]
-        assert HANG in killed, "the query that only the hard kill stops has changed"
+            assert task.score([item], [good])[0].reward == 1.0, name
+        assert ENDLESS_CALL in killed, "the query that only the hard kill stops has changed"
         assert _contents(embedded) == before
 
 
 def test_hostile_responses_in_a_batch_do_not_touch_their_neighbours(embedded):
     with closing(TextToSql(embedded, workers=2)) as task:
         item = task.train_items[0]
-        texts = [text for hostile in HOSTILE for text in (hostile, "SELECT 12")]
+        texts = [text for hostile in HOSTILE.values() for text in (hostile, "SELECT 12")]
         rewards = [score.reward for score in task.score([item] * len(texts), texts)]
         assert rewards == [0.0, 1.0] * len(HOSTILE)
 

@@ -1,4 +1,4 @@
-"""Worker processes for rewards: a limit of wall-clock time per item and a hard kill behind it.
+"""Worker processes for rewards: limits of time per item and a hard kill behind them.
 
 A worker is a fresh interpreter started by exec, never a fork of a process in which JAX runs
 threads, and unlike multiprocessing's `spawn` it does not import the parent's main script (which
@@ -8,9 +8,12 @@ Contract:
 - Ordering: `map` returns results in the order of its items, whichever worker made them.
 - Capacity: a worker holds one batch at a time; it answers item by item, and each answer starts the
   clock of the next item.
-- An item that passes the time limit is `LOST`; its worker is killed and replaced, and the rest of
-  its batch goes to the next free worker. An item whose worker died gets a second try (the
-  kernel may have killed it for another's memory), then it is `LOST`.
+- An item that passes a time limit is `LOST`; its worker is killed and replaced, and the rest of
+  its batch goes to the next free worker. An item whose worker died otherwise gets a second try
+  (the kernel may have killed it for another's memory), then it is `LOST`.
+- Of the two limits, the one of processor time is meant to be met first: it does not depend on how
+  busy the machine is. The kernel itself ends the worker then, also in the middle of a C function.
+  The one of wall-clock time is for what waits without working.
 - An exception in the function is a fault of ours, not a bad score: `map` raises it as
   RuntimeError, with the worker's traceback. After that, as after Ctrl-C, busy workers are replaced,
   so that no answer of one `map` reaches the next.
@@ -21,6 +24,7 @@ Contract:
 
 import importlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -35,6 +39,7 @@ from typing import Any, Final
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 START_SECONDS = 60.0
+OUT_OF_TIME = signal.SIGPROF  # what the kernel sends when `ITIMER_PROF` has run down
 
 
 class Lost(Enum):
@@ -55,6 +60,7 @@ class WorkerPool:
         settings: Keyword arguments of the factory, picklable.
         workers: Processes.
         seconds: Wall-clock limit of one item.
+        cpu_seconds: Processor time of one item at most; None is no limit.
         batch: Items sent to a worker at once.
 
     Attributes:
@@ -71,14 +77,17 @@ class WorkerPool:
         *,
         workers: int = 2,
         seconds: float = 1.5,
+        cpu_seconds: float | None = None,
         batch: int = 8,
     ) -> None:
         if workers < 1 or batch < 1:
             raise ValueError(f"workers, batch: found {workers}, {batch}, allowed: 1 or more")
         if not seconds > 0:
             raise ValueError(f"seconds: found {seconds}, allowed: above 0")
+        if cpu_seconds is not None and not 0 < cpu_seconds < float("inf"):
+            raise ValueError(f"cpu_seconds: found {cpu_seconds}, allowed: above 0, or None")
         self.lost = 0
-        self._start = (target, dict(settings))
+        self._start = (target, dict(settings), cpu_seconds)
         self._seconds = seconds
         self._batch = batch
         self._count = workers
@@ -125,7 +134,7 @@ class WorkerPool:
                 try:
                     worker.receive(work, self._seconds)
                 except (EOFError, OSError):
-                    self._recover(worker, work, second_try=True)
+                    self._recover(worker, work, second_try=worker.kill() != -OUT_OF_TIME)
             elif now >= worker.deadline:
                 self._recover(worker, work, second_try=False)
 
@@ -195,10 +204,10 @@ class _Work:
 class _Worker:
     """One process as the parent sees it: starting, idle, or busy with the `pending` positions."""
 
-    def __init__(self, target: str, settings: dict[str, Any]) -> None:
+    def __init__(self, target: str, settings: dict[str, Any], cpu_seconds: float | None) -> None:
         self.connection, theirs = Pipe()
         with theirs:
-            self.connection.send((target, settings))
+            self.connection.send((target, settings, cpu_seconds))
             command = f"from train.rewards.pool import serve; serve({theirs.fileno()})"
             search = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
             self._process = subprocess.Popen(
@@ -230,23 +239,28 @@ class _Worker:
         self.ready = True
         self.deadline = time.monotonic() + seconds
 
-    def kill(self) -> None:
+    def kill(self) -> int:
+        """Ends the process, if it has not ended by itself; returns how it ended."""
         self._process.kill()
-        self._process.wait()
         self.connection.close()
+        return self._process.wait()
 
 
 def serve(descriptor: int) -> None:
     """Body of a worker: says when it is ready, then answers item by item until the pipe ends."""
     connection = Connection(descriptor)
     try:
-        target, settings = connection.recv()
+        target, settings, cpu_seconds = connection.recv()
+        signal.signal(OUT_OF_TIME, signal.SIG_DFL)  # ends the process: the parent may ignore it
         module, _, factory = target.partition(":")
         function = getattr(importlib.import_module(module), factory)(**settings)
         connection.send((True, None))
         while True:
             for item in connection.recv():
-                connection.send((True, function(item)))
+                signal.setitimer(signal.ITIMER_PROF, cpu_seconds or 0.0)
+                result = function(item)
+                signal.setitimer(signal.ITIMER_PROF, 0.0)
+                connection.send((True, result))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
     except Exception:

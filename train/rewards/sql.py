@@ -10,7 +10,7 @@ from train.rewards.sandbox import Limits, QueryError, Result, Sandbox
 from train.tasks.base import Score
 
 CACHED_RESULTS = 1024
-CACHED_RESULT_BYTES = 65_536
+CACHED_RESULT_BYTES = 16_384  # in Python some five times as much; Spider's largest is 12,495
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,8 @@ class SqlReward:
         run_credit: Reward of a query that runs but does not match.
         workers: Worker processes; they start with the first call.
         limits: Bounds of every query.
-        seconds: Wall-clock limit of one response, gold query included, before the hard kill.
+        cpu_seconds: Processor time of one response, gold query included, before the hard kill.
+        seconds: The same in wall-clock time; far longer, so that a busy machine changes no score.
 
     Raises:
         ValueError: `run_credit` lies outside 0 to 1.
@@ -95,7 +96,8 @@ class SqlReward:
         run_credit: float = 0.1,
         workers: int = 2,
         limits: Limits | None = None,
-        seconds: float = 1.5,
+        cpu_seconds: float = 1.0,
+        seconds: float = 30.0,
     ) -> None:
         if not 0.0 <= run_credit < 1.0:
             raise ValueError(f"run_credit: found {run_credit}, allowed: 0 or more, below 1")
@@ -103,14 +105,18 @@ class SqlReward:
         self._run_credit = run_credit
         self._longest = limits.query_length + 1
         self._pool = WorkerPool(
-            "train.rewards.sql:SqlJudge", {"limits": limits}, workers=workers, seconds=seconds
+            "train.rewards.sql:SqlJudge",
+            {"limits": limits},
+            workers=workers,
+            seconds=seconds,
+            cpu_seconds=cpu_seconds,
         )
 
     def __call__(self, jobs: Sequence[SqlJob]) -> list[Score]:
         """One score a job, in order; equal jobs are run once.
 
         All are 0 or 1. Parts: `execution_match` and `runs`. Faults: `killed`, where the response
-        passed the wall-clock limit or took its worker down; `gold_failed`, where the gold query
+        passed a time limit or took its worker down; `gold_failed`, where the gold query
         does not run.
         """
         cleaned = [SqlJob(job.database, job.gold, self._clean(job.text)) for job in jobs]

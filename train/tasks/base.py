@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
 
@@ -35,30 +36,33 @@ class Score:
 
 
 class Task(Protocol):
-    """A workload."""
+    """A workload.
 
-    @property
-    def accuracy_part(self) -> str:
-        """The part of a score that is 1 where the response is right, else less."""
-        ...
+    A class that derives from this one inherits no held-out sets, no known responses and a `close`
+    that has nothing to do.
 
-    @property
-    def train_items(self) -> Sequence[Item]:
-        """The items to train on."""
-        ...
+    Attributes:
+        accuracy_part: The part of a score that is 1 where the response is right, else less.
+        train_items: The items to train on.
+        warm_start_items: Further items for supervised training alone; they have no score.
+        heldout: The held-out sets by name; none of their items is trained on.
+    """
 
-    @property
-    def heldout(self) -> Mapping[str, Sequence[Item]]:
-        """The held-out sets by name; none of their items is trained on."""
-        ...
+    accuracy_part: str
+    train_items: Sequence[Item]
+    warm_start_items: Sequence[Item] = ()
+    heldout: Mapping[str, Sequence[Item]] = MappingProxyType({})
 
     def prompt(self, item: Item) -> str:
         """The text that the policy continues."""
         ...
 
-    def response(self, item: Item) -> str:
-        """A right continuation, for supervised warm starts; the codec adds the stop token."""
-        ...
+    def response(self, item: Item) -> str | None:
+        """A right continuation, for supervised warm starts; None where none is known.
+
+        The codec adds the stop token.
+        """
+        return None
 
     def score(self, items: Sequence[Item], texts: Sequence[str]) -> list[Score]:
         """One score for each response `texts[i]` to `items[i]`, in order."""
@@ -66,4 +70,28 @@ class Task(Protocol):
 
     def close(self) -> None:
         """Frees what the task holds, worker processes above all; may be called twice."""
-        ...
+
+
+def checked_scores(task: Task, items: Sequence[Item], texts: Sequence[str]) -> list[Score]:
+    """Asks the task, and checks its answer: the task may be a user's own.
+
+    Raises:
+        ValueError: Not one `Score` a text, or parts and faults that differ from score to score.
+    """
+    given = task.score(items, texts)
+    wrong = [score for score in given if not isinstance(score, Score)]
+    if wrong or len(given) != len(texts):
+        found = f"{wrong[0]!r:.60} among them" if wrong else f"{len(given)} for {len(texts)} texts"
+        raise ValueError(f"scores of the task: found {found}, allowed: one Score for each text")
+    for score in given:
+        if task.accuracy_part not in score.parts:
+            found = ", ".join(score.parts) or "none"
+            raise ValueError(f"parts of a score: found {found}, allowed: {task.accuracy_part} too")
+        if (
+            score.parts.keys() != given[0].parts.keys()
+            or score.faults.keys() != given[0].faults.keys()
+        ):
+            raise ValueError(
+                "parts and faults: found other names in other scores, allowed: the same"
+            )
+    return given

@@ -24,11 +24,16 @@ def render_schema(path: Path) -> str:
         raise ValueError(f"database: found no file at {path}, expected a SQLite file")
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
     try:
-        return " ".join(_render_table(connection, table) for table in _tables(connection))
+        return schema_text(connection)
     except sqlite3.DatabaseError as error:
         raise ValueError(f"database: {path} is not a readable SQLite file ({error})") from error
     finally:
         connection.close()
+
+
+def schema_text(connection: sqlite3.Connection) -> str:
+    """The compact string of an open database."""
+    return " ".join(_render_table(connection, table) for table in _tables(connection))
 
 
 def _tables(connection: sqlite3.Connection) -> list[str]:

@@ -6,12 +6,11 @@ Two layouts of folder are read, told apart by the file of the training part:
     train_spider.json  dev.json                            database/<name>/<name>.sqlite
 
 The first is that of the embedded data and of Spider as JSON lines, the second is Spider as the
-benchmark publishes it.
+benchmark publishes it. Beside `train.jsonl` there may be `warm_start.jsonl`, for supervised
+training alone. Its queries are never run, so it needs no database: a line holds the text of a
+schema and pairs of question and query, `{"schema": "...", "examples": [["...", "..."], ...]}`.
 """
 
-import hashlib
-import heapq
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 from train.rewards.sandbox import Limits
 from train.rewards.sql import SqlJob, SqlReward
 from train.tasks.base import Item, Score
+from train.tasks.records import choose, read_records
 from train.tasks.schema import render_schema
 
 SQLITE_HEADER = b"SQLite format 3\0"
@@ -26,11 +26,15 @@ SQLITE_HEADER = b"SQLite format 3\0"
 
 @dataclass(frozen=True)
 class SqlExample:
-    """Payload of an item: a question to a database and its gold query."""
+    """Payload of an item: a question to a database and its gold query.
+
+    An example for supervised training alone has no database; it states the schema instead.
+    """
 
     database: str
     question: str
     query: str
+    schema: str = ""
 
 
 @dataclass(frozen=True)
@@ -40,12 +44,14 @@ class Layout:
     Attributes:
         train: Path of the training part.
         heldout: Path of each held-out set, by its name.
+        warm_start: Path of the examples for supervised training alone, if there are any.
         database_path: The SQLite file of a database's name.
         fields: The names that the files give to the fields of `SqlExample`.
     """
 
     train: Path
     heldout: Mapping[str, Path]
+    warm_start: Path | None
     database_path: Callable[[str], Path]
     fields: tuple[str, str, str]
 
@@ -66,6 +72,7 @@ class TextToSql:
         accuracy_part: The result of the response equals the gold query's.
         train_items: In the order of the file.
         heldout: Sets by name: what stands between `heldout_` and `.jsonl`, `test`, or `dev`.
+        warm_start_items: For supervised training alone: they have no database to run on.
 
     Raises:
         ValueError: The folder, one of its lines, a field or a database is missing or broken.
@@ -97,20 +104,27 @@ class TextToSql:
         if not parts[""]:
             raise ValueError(f"{layout.train}: found no items, allowed: one or more")
         self._databases = _databases(layout, parts)
-        self.train_items: Sequence[Item] = _chosen(parts.pop(""), train_limit, seed)
+        self.train_items: Sequence[Item] = choose(parts.pop(""), train_limit, seed, _text)
         self.heldout: Mapping[str, Sequence[Item]] = {
-            name: _chosen(items, heldout_limit, seed) for name, items in parts.items()
+            name: choose(items, heldout_limit, seed, _text) for name, items in parts.items()
         }
+        warm_start = _schema_examples(layout.warm_start) if layout.warm_start else ()
+        self.warm_start_items: Sequence[Item] = [
+            Item(count + i, example) for i, example in enumerate(warm_start)
+        ]
         self._schemas: dict[str, str] = {}
         self._reward = SqlReward(run_credit=run_credit, workers=workers, limits=limits)
 
     def prompt(self, item: Item) -> str:
         """The schema and the question, up to where the query begins."""
         example: SqlExample = item.payload
-        if example.database not in self._schemas:
-            self._schemas[example.database] = render_schema(self._databases[example.database])
-        schema = self._schemas[example.database]
+        schema = example.schema or self._schema(example.database)
         return f"<|schema|>{schema}<|question|>{example.question}<|sql|>"
+
+    def _schema(self, database: str) -> str:
+        if database not in self._schemas:
+            self._schemas[database] = render_schema(self._databases[database])
+        return self._schemas[database]
 
     def response(self, item: Item) -> str:
         """The gold query."""
@@ -143,6 +157,7 @@ def _layout(folder: Path) -> Layout:
         return Layout(
             train=folder / "train_spider.json",
             heldout={"dev": folder / "dev.json"},
+            warm_start=None,
             database_path=lambda name: folder / "database" / name / f"{name}.sqlite",
             fields=("db_id", "question", "query"),
         )
@@ -151,6 +166,7 @@ def _layout(folder: Path) -> Layout:
         return Layout(
             train=folder / "train.jsonl",
             heldout={file.stem.removeprefix("heldout_"): file for file in heldout},
+            warm_start=next(folder.glob("warm_start.jsonl"), None),
             database_path=lambda name: folder / "databases" / f"{name}.sqlite",
             fields=("database", "question", "query"),
         )
@@ -160,7 +176,7 @@ def _layout(folder: Path) -> Layout:
 
 
 def _examples(file: Path, fields: tuple[str, str, str]) -> Iterator[SqlExample]:
-    for place, record in _records(file):
+    for place, record in read_records(file):
         values = [record.get(field) if isinstance(record, dict) else None for field in fields]
         for field, value in zip(fields, values, strict=True):
             if not isinstance(value, str) or not value.strip():
@@ -170,30 +186,21 @@ def _examples(file: Path, fields: tuple[str, str, str]) -> Iterator[SqlExample]:
         yield SqlExample(*map(str, values))
 
 
-def _records(file: Path) -> Iterator[tuple[str, object]]:
-    """Every record of a file of JSON lines or of one JSON array, and where it stands."""
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeError) as error:
-        raise ValueError(f"{file}: found {error}, allowed: a readable UTF-8 file") from error
-    if file.suffix == ".json":
-        records = _parse(str(file), text)
-        if not isinstance(records, list):
-            found = type(records).__name__
-            raise ValueError(f"{file}: found a JSON {found}, allowed: a JSON array")
-        yield from ((f"{file}, item {number}", r) for number, r in enumerate(records, start=1))
-    else:
-        for number, line in enumerate(text.split("\n"), start=1):
-            if line.strip():
-                place = f"{file}, line {number}"
-                yield place, _parse(place, line)
+def _schema_examples(file: Path) -> Iterator[SqlExample]:
+    for place, record in read_records(file):
+        match record:
+            case {"schema": str(schema), "examples": [*pairs]} if all(map(_is_pair, pairs)):
+                yield from (SqlExample("", question, query, schema) for question, query in pairs)
+            case _:
+                found, allowed = "another record", "a schema and examples, pairs of texts"
+                raise ValueError(f"{place}: found {found}, allowed: {allowed}")
 
 
-def _parse(place: str, text: str) -> object:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"{place}: found {error} in {text[:40]!r}, allowed: JSON") from error
+def _is_pair(value: object) -> bool:
+    match value:
+        case [str(question), str(query)]:
+            return bool(question.strip() and query.strip())
+    return False
 
 
 def _databases(layout: Layout, parts: Mapping[str, Sequence[Item]]) -> dict[str, Path]:
@@ -212,14 +219,6 @@ def _is_sqlite(path: Path) -> bool:
         return file.read(len(SQLITE_HEADER)) == SQLITE_HEADER
 
 
-def _chosen(items: list[Item], limit: int, seed: int) -> list[Item]:
-    """`limit` of the items, the same ones in whatever order the file lists them."""
-    if not limit:
-        return items
-
-    def rank(item: Item) -> bytes:
-        example: SqlExample = item.payload
-        text = "\0".join([str(seed), example.database, example.question, example.query])
-        return hashlib.blake2b(text.encode()).digest()
-
-    return sorted(heapq.nsmallest(limit, items, key=rank), key=lambda item: item.index)
+def _text(item: Item) -> str:
+    example: SqlExample = item.payload
+    return "\0".join([example.database, example.question, example.query])

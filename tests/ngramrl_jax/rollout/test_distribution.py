@@ -13,6 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ngramrl_jax.evidence.faults import (
+    one_key_for_all_positions,
+    resampling_from_p,
+    row_keys_without,
+)
 from ngramrl_jax.host.history import History
 from ngramrl_jax.host.ngram import NgramDrafter
 from ngramrl_jax.host.no_draft import NoDrafter
@@ -108,18 +113,6 @@ def test_plain_responses_follow_the_law(sampling):
     assert follows_the_law(responses, sampling)
 
 
-def resampled_from_p(logp_BTV, draft_BK, length_B, key_BT, q):
-    """The fault of CASES B2: after a rejection the token is drawn from p, not from the residual."""
-    noise_BTV = round.gumbel(key_BT, logp_BTV.shape[-1])
-    other_BT = jnp.argmax(logp_BTV + noise_BTV, axis=-1).astype(jnp.int32)
-    p_BK = jnp.exp(jnp.take_along_axis(logp_BTV[:, :-1], draft_BK[..., None] % V, axis=-1)[..., 0])
-    uniform_BK = jax.vmap(jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 9))))(
-        key_BT[:, :-1]
-    )
-    accepted_B = accepted_prefix((uniform_BK < p_BK) & (draft_BK >= 0) & (draft_BK < V), length_B)
-    return _kept_then(other_BT, draft_BK, accepted_B, logp_BTV)
-
-
 def accepted_on_argmax(logp_BTV, draft_BK, length_B, noise_BTV):
     """The fault of CASES B3: drafts that equal the arg-max are accepted at temperature 1."""
     best_BK = jnp.argmax(logp_BTV[:, :-1], axis=-1)
@@ -160,7 +153,7 @@ _adjusted = round.adjusted_log_probs
 @pytest.mark.parametrize(
     ("name", "fault", "verifier"),
     [
-        ("verify_rejection", resampled_from_p, "rejection"),
+        ("verify_rejection", resampling_from_p, "rejection"),
         ("verify_coupled", accepted_on_argmax, "coupled"),
         ("verify_coupled", bonus_from_the_wrong_position, "coupled"),
         ("adjusted_log_probs", top_p_before_temperature, "coupled"),
@@ -232,32 +225,15 @@ def test_siblings_positions_prompts_and_steps_are_independent():
         assert independent(*pair), name
 
 
-def keys_without(forgotten):
-    """`row_keys` that leaves one of its arguments out (CASES B13)."""
-    proper = admit.row_keys
-
-    def faulty(seed, step, prompt_N, sibling_N, attempt_N):
-        if forgotten == "siblings":
-            sibling_N = sibling_N // 2
-        if forgotten == "prompts":
-            prompt_N = jnp.zeros_like(prompt_N)
-        if forgotten == "steps":
-            step = jnp.zeros_like(step)
-        return proper(seed, step, prompt_N, sibling_N, attempt_N)
-
-    return faulty
-
-
 @pytest.mark.stat
 @pytest.mark.parametrize("forgotten", ["siblings", "prompts", "steps"])
 def test_a_row_key_that_forgets_something_is_caught(monkeypatch, forgotten):
-    monkeypatch.setattr(admit, "row_keys", keys_without(forgotten))
+    monkeypatch.setattr(admit, "row_keys", row_keys_without(forgotten))
     assert not independent(*draw_two_steps()[forgotten])
 
 
 @pytest.mark.stat
 def test_one_key_for_two_positions_is_caught(monkeypatch):
-    proper = round.position_keys
-    monkeypatch.setattr(round, "position_keys", lambda k, p, c: proper(k, jnp.zeros_like(p), c))
+    monkeypatch.setattr(round, "position_keys", one_key_for_all_positions)
     responses, _ = draw(NoDrafter(SLOTS), Sampling(), table=CONTEXT_FREE)
     assert not independent(*token_pairs(responses, responses)["positions"])

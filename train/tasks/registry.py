@@ -1,0 +1,108 @@
+"""The task that a configuration names: one of ours, or one in a user's own file.
+
+`task=path/to/file.py:Name` takes, by what Name is,
+
+- a class, or a function of at most one argument: it makes the task (`train.tasks.base.Task`) and is
+  given the `data` section if it takes an argument;
+- a function of two arguments: a reward for the prompts in `data.path`, see `scored_prompts`.
+"""
+
+import inspect
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from train.config import DataConfig, RunConfig
+from train.tasks.base import Item, Task
+from train.tasks.own_file import load_name, told
+from train.tasks.scored_prompts import ScoredPrompts
+from train.tasks.text2sql import TextToSql
+
+_KINDS = "a class or a function that makes a task, or a reward(record, response)"
+_MEMBERS = ("accuracy_part", "train_items", "heldout", "prompt", "response", "score", "close")
+
+
+def open_task(config: RunConfig) -> Task:
+    """The configured task; whoever opened it closes it.
+
+    Raises:
+        ValueError: Unknown task, or data that it cannot read.
+    """
+    if config.task == "text2sql":
+        return _text_to_sql(config.data)
+    if ".py:" not in config.task:
+        raise ValueError(f"task: found {config.task}, allowed: text2sql, path/to/file.py:Name")
+    named = load_name(config.task)
+    if not callable(named):
+        found = type(named).__name__
+        raise ValueError(f"task: found {config.task} to be of type {found}, allowed: {_KINDS}")
+    arguments = _arguments(named)
+    needed = sum(one.default is inspect.Parameter.empty for one in arguments)
+    if needed == 2 and not inspect.isclass(named):
+        return _scored_prompts(config.data, config.task)
+    if needed > 1:
+        raise ValueError(f"task: found {config.task} to need {needed} arguments, allowed: {_KINDS}")
+    return _own_task(config.task, named, [config.data][: len(arguments)])
+
+
+def _text_to_sql(data: DataConfig) -> Task:
+    return TextToSql(
+        Path(data.path),
+        train_limit=data.train_items,
+        heldout_limit=data.heldout_items,
+        run_credit=data.run_credit,
+        workers=data.reward_workers,
+    )
+
+
+def _scored_prompts(data: DataConfig, reward: str) -> Task:
+    task = ScoredPrompts(
+        Path(data.path),
+        reward,
+        train_limit=data.train_items,
+        heldout_limit=data.heldout_items,
+        workers=data.reward_workers,
+        seconds=data.reward_seconds,
+    )
+    if not task.train_items:
+        raise ValueError(f"{data.path}: found no items, allowed: one or more")
+    return task
+
+
+def _own_task(spec: str, make: Callable[..., Any], arguments: list[DataConfig]) -> Task:
+    try:
+        task = make(*arguments)
+    except ValueError:
+        raise
+    except Exception as error:
+        file = Path(spec.rpartition(":")[0]).resolve()
+        raise ValueError(f"task: {spec} cannot be made: {told(error, file)}") from error
+    _check(spec, task)
+    return task
+
+
+def _arguments(make: Callable[..., Any]) -> list[inspect.Parameter]:
+    """What can be given by position, a class's `self` not counted."""
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(make).parameters.values()
+    return [one for one in parameters if one.kind in positional]
+
+
+def _check(spec: str, task: Task) -> None:
+    """Raises unless the user's object has what the trainer will ask of it."""
+    missing = [name for name in _MEMBERS if not hasattr(task, name)]
+    if missing:
+        raise ValueError(
+            f"task: found {spec} to have no {', '.join(missing)}, "
+            "allowed: all that train.tasks.base.Task lists"
+        )
+    if not task.train_items:
+        raise ValueError(f"task: found no training items in {spec}, allowed: one or more")
+    items = [*task.train_items, *(item for part in task.heldout.values() for item in part)]
+    for item in items:
+        if not isinstance(item, Item) or not isinstance(item.index, int) or item.index < 0:
+            raise ValueError(f"task: found {item!r:.60} in {spec}, allowed: Item(index >= 0, ...)")
+    index, times = Counter(item.index for item in items).most_common(1)[0]
+    if times > 1:
+        raise ValueError(f"task: found {times} items of index {index} in {spec}, allowed: one")

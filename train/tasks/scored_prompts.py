@@ -1,0 +1,200 @@
+"""Prompts as JSON lines and a user's own Python reward.
+
+A line is an object with the text `prompt` and whatever the reward needs; `response`, where it is
+there, is a right continuation, for warm starts and the report. `data.path` is one such file, or a
+folder with `train.jsonl` and the held-out sets `heldout_<set>.jsonl` or `test.jsonl`.
+
+    def reward(record: dict, response: str) -> float
+
+It runs in worker processes under a limit of wall-clock time. One that hangs or takes its process
+down scores 0 and counts as `killed`, one that raises scores 0 and counts as `crashed`. One that is
+NaN or infinite is passed on: the step that it belongs to is refused.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from train.rewards.pool import Lost, WorkerPool
+from train.tasks.base import Item, Score
+from train.tasks.own_file import load_name, told
+from train.tasks.records import choose, read_records
+
+Reward = Callable[[dict[str, Any], str], float]
+# A reward that has failed this often before it worked once is broken, whatever the responses say.
+FAILURES_OF_A_BROKEN_REWARD = 16
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one call of the reward came to.
+
+    Attributes:
+        reward: What it returned; 0 where it did not.
+        crash: What it raised, on one line.
+        returned: What it returned, where that is no number.
+    """
+
+    reward: float = 0.0
+    crash: str = ""
+    returned: str = ""
+
+
+class RewardCaller:
+    """Worker side: calls the reward; whatever it does is an outcome, not an exception.
+
+    Args:
+        named: `path/to/file.py:name` of the reward.
+    """
+
+    def __init__(self, named: str) -> None:
+        self._reward: Reward = load_name(named)
+        self._file = Path(named.rpartition(":")[0]).resolve()
+
+    def __call__(self, job: tuple[dict[str, Any], str]) -> Outcome:
+        """The outcome for a record and a response."""
+        try:
+            returned = self._reward(*job)
+            if not hasattr(returned, "__float__"):
+                return Outcome(returned=f"{returned!r:.60}")
+            return Outcome(reward=float(returned))
+        except Exception as error:
+            return Outcome(crash=told(error, self._file))
+
+
+class ScoredPrompts:
+    """The task of a prompt file and a reward.
+
+    Args:
+        path: A file of JSON lines, or a folder of them.
+        reward: `path/to/file.py:name`.
+        train_limit: Training items at most; 0 keeps all.
+        heldout_limit: Items of each held-out set at most; 0 keeps all.
+        seed: Chooses the items under a limit, whatever their order in the files.
+        workers: Processes that call the reward; they start with the first score.
+        seconds: Wall-clock limit of one call.
+
+    Attributes:
+        accuracy_part: The reward is 1 or more.
+        train_items: In the order of the file.
+        heldout: Sets by name: what stands between `heldout_` and `.jsonl`, or `test`.
+
+    Raises:
+        ValueError: A file, a line or a number cannot be used.
+    """
+
+    accuracy_part = "right"
+    warm_start_items: Sequence[Item] = ()
+
+    def __init__(
+        self,
+        path: str | Path,
+        reward: str,
+        *,
+        train_limit: int = 0,
+        heldout_limit: int = 0,
+        seed: int = 0,
+        workers: int = 2,
+        seconds: float = 5.0,
+    ) -> None:
+        parts: dict[str, list[Item]] = {}
+        count = 0
+        for name, file in _files(Path(path)).items():
+            records = list(_prompt_records(file))
+            parts[name] = [Item(count + i, record) for i, record in enumerate(records)]
+            count += len(records)
+        self.train_items: Sequence[Item] = choose(parts.pop(""), train_limit, seed, _text)
+        self.heldout: Mapping[str, Sequence[Item]] = {
+            name: choose(items, heldout_limit, seed, _text) for name, items in parts.items()
+        }
+        self._named = reward
+        self._worked, self._failures = False, 0
+        self._pool = WorkerPool(
+            "train.tasks.scored_prompts:RewardCaller",
+            {"named": reward},
+            workers=workers,
+            seconds=seconds,
+        )
+
+    def prompt(self, item: Item) -> str:
+        """The record's `prompt`, as it stands."""
+        prompt: str = item.payload["prompt"]
+        return prompt
+
+    def response(self, item: Item) -> str | None:
+        """The record's `response`, if it has one."""
+        return item.payload.get("response")
+
+    def score(self, items: Sequence[Item], texts: Sequence[str]) -> list[Score]:
+        """Calls the reward, once for equal responses to one item.
+
+        Raises:
+            ValueError: It returned something other than a number, or has only failed yet.
+        """
+        asked = {
+            (item.index, text): (item.payload, text)
+            for item, text in zip(items, texts, strict=True)
+        }
+        outcomes = dict(zip(asked, self._pool.map(list(asked.values())), strict=True))
+        for (index, _), outcome in outcomes.items():
+            self._judge(index, outcome)
+        return [_score(outcomes[item.index, text]) for item, text in zip(items, texts, strict=True)]
+
+    def _judge(self, index: int, outcome: Outcome | Lost) -> None:
+        """Raises where the reward, not the response, is at fault."""
+        if isinstance(outcome, Outcome) and outcome.returned:
+            raise ValueError(
+                f"{self._named}: found {outcome.returned} for item {index}, allowed: a number"
+            )
+        if isinstance(outcome, Outcome) and not outcome.crash:
+            self._worked = True
+        self._failures += not self._worked
+        if self._failures >= FAILURES_OF_A_BROKEN_REWARD:
+            found = outcome.crash if isinstance(outcome, Outcome) else "past its time limit or dead"
+            raise ValueError(
+                f"{self._named}: found it failing in each of the first {self._failures} calls, "
+                f"the last one {found}, allowed: a reward that works"
+            )
+
+    def close(self) -> None:
+        """Ends the worker processes."""
+        self._pool.close()
+
+
+def _score(outcome: Outcome | Lost) -> Score:
+    killed = isinstance(outcome, Lost)
+    outcome = Outcome() if isinstance(outcome, Lost) else outcome
+    return Score(
+        reward=outcome.reward,
+        parts={"right": float(outcome.reward >= 1.0)},
+        faults={"killed": float(killed), "crashed": float(bool(outcome.crash))},
+    )
+
+
+def _files(path: Path) -> dict[str, Path]:
+    """The training part, under the empty name, and the held-out sets."""
+    if not path.is_dir():
+        return {"": path}
+    heldout = [*sorted(path.glob("heldout_*.jsonl")), *path.glob("test.jsonl")]
+    return {"": path / "train.jsonl"} | {
+        file.stem.removeprefix("heldout_"): file for file in heldout
+    }
+
+
+def _prompt_records(file: Path) -> Iterator[dict[str, Any]]:
+    for place, record in read_records(file):
+        if not isinstance(record, dict):
+            found = type(record).__name__
+            raise ValueError(f"{place}: found a JSON {found}, allowed: an object with a `prompt`")
+        prompt, response = record.get("prompt"), record.get("response", "")
+        if not isinstance(prompt, str) or not prompt:
+            found = "no prompt" if prompt is None else f"prompt = {prompt!r}"
+            raise ValueError(f"{place}: found {found}, allowed: a text that is not empty")
+        if not isinstance(response, str):
+            raise ValueError(f"{place}: found response = {response!r}, allowed: a text")
+        yield record
+
+
+def _text(item: Item) -> str:
+    return item.payload["prompt"]
