@@ -50,11 +50,16 @@ class Arm:
     seconds: list[float] = field(default_factory=list)
     counters: list[RolloutCounters] = field(default_factory=list)
 
-    def figures(self, plain: "Arm") -> dict[str, float]:
-        """Medians over the repeats; the speed is a ratio to plain decoding in the same repeat."""
+    def figures(self, plain: "Arm", rollouts: int) -> dict[str, float]:
+        """Medians over the repeats; the speed is a ratio to plain decoding in the same repeat.
+
+        Host work is that of a round (drafts in, outcome out) and that of a rollout's coming and
+        going (admission, prefill, history).
+        """
         ratios = [a / b for a, b in zip(plain.seconds, self.seconds, strict=True)]
         draft_us = [1e6 * c.draft_seconds / c.row_rounds for c in self.counters]
-        host_us = [1e6 * c.host_seconds / c.dispatches for c in self.counters]
+        round_us = [1e6 * c.round_seconds / c.dispatches for c in self.counters]
+        turnover_us = [1e6 * c.turnover_seconds / rollouts for c in self.counters]
         share = [c.host_seconds / c.device_seconds for c in self.counters]
         return {
             "tokens_per_forward": median(c.tokens_per_forward for c in self.counters),
@@ -62,7 +67,8 @@ class Arm:
             "speed_least": min(ratios),
             "speed_most": max(ratios),
             "draft_us_per_row": median(draft_us),
-            "host_us_per_dispatch": median(host_us),
+            "round_us_per_dispatch": median(round_us),
+            "turnover_us_per_rollout": median(turnover_us),
             "host_share_of_device_time": median(share),
         }
 
@@ -92,6 +98,7 @@ def measure(bench: Workbench, config: RunConfig, options: dict) -> dict[str, dic
     requests = group_requests(chosen, options["group"], config.rollout.max_new_tokens)
     for arm in arms:
         arm.engine.warm_up(bench.params)
+    rollouts = len(requests)
     for step in range(HISTORY_STEPS + options["repeats"]):
         for arm in arms:
             start = perf_counter()
@@ -101,13 +108,21 @@ def measure(bench: Workbench, config: RunConfig, options: dict) -> dict[str, dic
             if step >= HISTORY_STEPS:
                 arm.seconds.append(perf_counter() - start)
                 arm.counters.append(counters)
-    return {arm.name: arm.figures(arms[0]) for arm in arms}
+    return {arm.name: arm.figures(arms[0], rollouts) for arm in arms}
 
 
 def show(figures: dict[str, dict[str, float]], options: dict) -> None:
     """The table."""
     table = Table(title=f"{options['rows']} rows, K = {DRAFT_TOKENS}, {options['repeats']} repeats")
-    heads = ("arm", "tokens/forward", "speed vs plain", "drafting", "host work", "host/device")
+    heads = (
+        "arm",
+        "tokens/forward",
+        "speed vs plain",
+        "drafting",
+        "round",
+        "turnover",
+        "host/device",
+    )
     for head in heads:
         table.add_column(head, justify="left" if head == "arm" else "right")
     for name, of in figures.items():
@@ -116,10 +131,11 @@ def show(figures: dict[str, dict[str, float]], options: dict) -> None:
             f"{of['tokens_per_forward']:.2f}",
             f"{of['speed_vs_plain']:.2f} ({of['speed_least']:.2f}-{of['speed_most']:.2f})",
             f"{of['draft_us_per_row']:.1f} µs a row",
-            f"{of['host_us_per_dispatch']:.0f} µs a dispatch",
+            f"{of['round_us_per_dispatch']:.0f} µs a dispatch",
+            f"{of['turnover_us_per_rollout']:.0f} µs a rollout",
             f"{of['host_share_of_device_time']:.1%}",
         )
-    Console(width=110).print(table)
+    Console(width=120).print(table)
 
 
 def parse(arguments: list[str]) -> dict:

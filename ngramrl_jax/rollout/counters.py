@@ -26,8 +26,9 @@ class RolloutCounters:
         kept_tokens: Draft tokens that were committed.
         drafted_K: int64, how often the i-th draft token was proposed.
         kept_K: int64, how often it was committed.
-        host_seconds: From having an outcome to having dispatched the next round.
+        round_seconds: Host work of the rounds themselves: drafts in, outcome out.
         draft_seconds: The part of it inside the drafter.
+        turnover_seconds: Host work of rows that come and go: refilling, prefill, history.
         device_seconds: Waiting for outcomes.
     """
 
@@ -41,8 +42,9 @@ class RolloutCounters:
     kept_tokens: int = 0
     drafted_K: np.ndarray = field(init=False)
     kept_K: np.ndarray = field(init=False)
-    host_seconds: float = 0.0
+    round_seconds: float = 0.0
     draft_seconds: float = 0.0
+    turnover_seconds: float = 0.0
     device_seconds: float = 0.0
 
     def __post_init__(self) -> None:
@@ -60,6 +62,11 @@ class RolloutCounters:
         self.kept_tokens += int(result.kept_B.sum())
         self.drafted_K += (position_1K < drafted_B[:, None]).sum(axis=0)
         self.kept_K += (position_1K < result.kept_B[:, None]).sum(axis=0)
+
+    @property
+    def host_seconds(self) -> float:
+        """All host work; the device waits for it, as long as drafts are made between rounds."""
+        return self.round_seconds + self.turnover_seconds
 
     @property
     def tokens_per_forward(self) -> float:

@@ -98,24 +98,29 @@ class RolloutEngine:
             Rollouts in the order of `requests`, and what they cost.
 
         Raises:
-            ValueError: A request does not fit the engine's lengths.
+            ValueError: A request does not fit the engine's lengths, or two are the same.
         """
         for request in requests:
             self._check(request)
+        if len({request.identity for request in requests}) != len(requests):
+            raise ValueError("requests: found two of the same prompt id, sibling and attempt")
         counters = RolloutCounters(self.settings.draft_tokens)
         queue = deque(wave_order(requests, expected_tokens or {}, self.settings.wave))
         done: dict[tuple[int, int, int], Rollout] = {}
         self._index.clear()  # prefix caches belong to the parameters that made them
-        since = perf_counter()
         while queue or self._slots.running_B.any():
+            begun = perf_counter()
             self._refill(params, queue, seed, step, counters)
-            result, since = self._advance(params, bool(queue), counters, since)
+            filled = perf_counter()
+            result = self._advance(params, bool(queue), counters)
+            known = perf_counter()
             for row in self._slots.finished_rows():
                 stopped = bool(result.stopped_B[row])
                 rollout = self._slots.take(row, stopped, policy_version, step)
                 self._drafter.finish_row(row)
                 self._drafter.observe(rollout.prompt_id, rollout.tokens_N, step)
                 done[rollout.identity] = rollout
+            counters.turnover_seconds += filled - begun + perf_counter() - known
         self._drafter.end_batch()
         return [done[request.identity] for request in requests], counters
 
@@ -168,10 +173,8 @@ class RolloutEngine:
     def _admit(self, rows_NX: Int32Array) -> None:
         self._state = self.programs.admit(self._state, self._prefixes, rows_NX)
 
-    def _advance(
-        self, params: Params, waiting: bool, counters: RolloutCounters, since: float
-    ) -> tuple[RoundResult, float]:
-        """One dispatch: propose, verify, record. `since` is when the last outcome was known."""
+    def _advance(self, params: Params, waiting: bool, counters: RolloutCounters) -> RoundResult:
+        """One dispatch: propose, verify, record."""
         running_B = self._slots.running_B
         limit_B = np.clip(self._slots.room_B - 1, 0, self.settings.draft_tokens)
         drafting = perf_counter()
@@ -186,10 +189,11 @@ class RolloutEngine:
         counters.record(result, rounds_B, drafted_B)
         committing = perf_counter()
         self._drafter.commit(result.tokens_BT, result.count_B)
-        counters.draft_seconds += drafted - drafting + perf_counter() - committing
-        counters.host_seconds += dispatched - since
+        recorded = perf_counter()
+        counters.draft_seconds += drafted - drafting + recorded - committing
+        counters.round_seconds += dispatched - drafting + recorded - known
         counters.device_seconds += known - dispatched
-        return result, known
+        return result
 
     def _propose(self, limit_B: Int32Array) -> tuple[Int32Array, Int32Array]:
         if self.settings.draft_tokens == 0:

@@ -244,6 +244,11 @@ def test_a_request_that_does_not_fit_is_refused(request_, word):
         sample(NoDrafter(1), 1, 0, asked=[request_])
 
 
+def test_two_requests_for_the_same_rollout_are_refused():
+    with pytest.raises(ValueError, match="two of the same prompt id, sibling and attempt"):
+        sample(NoDrafter(1), 1, 0, asked=requests(1) + requests(1))
+
+
 @pytest.mark.parametrize(
     "change", [{"slots": 0}, {"draft_tokens": -1}, {"plain_rounds": 0}, {"verifier": "argmax"}]
 )
