@@ -118,9 +118,9 @@ def show(figures: dict[str, dict[str, float]], options: dict) -> None:
         "arm",
         "tokens/forward",
         "speed vs plain",
-        "drafting",
-        "round",
-        "turnover",
+        "drafting, µs a row",
+        "round, µs",
+        "turnover, µs a rollout",
         "host/device",
     )
     for head in heads:
@@ -130,9 +130,9 @@ def show(figures: dict[str, dict[str, float]], options: dict) -> None:
             name,
             f"{of['tokens_per_forward']:.2f}",
             f"{of['speed_vs_plain']:.2f} ({of['speed_least']:.2f}-{of['speed_most']:.2f})",
-            f"{of['draft_us_per_row']:.1f} µs a row",
-            f"{of['round_us_per_dispatch']:.0f} µs a dispatch",
-            f"{of['turnover_us_per_rollout']:.0f} µs a rollout",
+            f"{of['draft_us_per_row']:.1f}",
+            f"{of['round_us_per_dispatch']:.0f}",
+            f"{of['turnover_us_per_rollout']:.0f}",
             f"{of['host_share_of_device_time']:.1%}",
         )
     Console(width=120).print(table)
