@@ -6,10 +6,8 @@ A step has two halves. `sample` may be abandoned at any point: it changes nothin
 Legend: G groups of a step, N rollouts of a group.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from time import perf_counter
 
 import jax
 import jax.numpy as jnp
@@ -28,9 +26,9 @@ from train.metrics import Row
 from train.objectives import soft_overlong_penalty
 from train.prompts import Prompt, group_requests
 from train.refusals import not_finite
+from train.stage_clock import StageClock
 from train.step_metrics import reward_metrics, rollout_metrics, update_metrics
 from train.tasks.base import Score, checked_scores
-from train.watchdog import watched
 from train.workbench import Workbench, make_learner, make_objective, training_engine
 
 
@@ -87,7 +85,7 @@ class Trainer:
         self.engine, self.history = training_engine(bench.policy, bench.codec, config.rollout)
         self.state: TrainState = self._learner.init(bench.params)
         self.kept_history = self.history.snapshot()
-        self._clock = _StageClock("", 0.0)
+        self._clock = StageClock("", 0.0)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -117,7 +115,7 @@ class Trainer:
 
     def sample(self, step: int) -> Sampled:
         """The first half: rollouts and their rewards."""
-        self._clock = clock = _StageClock(f"step {step}", self._config.train.stuck_after_s)
+        self._clock = clock = StageClock(f"step {step}", self._config.train.stuck_after_s)
         with clock.stage("data"):
             prompts = self._prompts(step)
         with clock.stage("rollout"):
@@ -230,43 +228,6 @@ class Trainer:
             self.state, metrics = self._learner.update(self.state, batch)
             refused = refused + metrics["refused"]
         return jax.device_get(metrics | {"refused": refused})
-
-
-class _StageClock:
-    """Wall seconds by stage. Stages nest: the inner one's time is taken off the outer one's.
-
-    A stage that takes longer than `stuck_after_s` is reported as one of `what`.
-    """
-
-    def __init__(self, what: str, stuck_after_s: float) -> None:
-        self.seconds: dict[str, float] = {}
-        self._what, self._stuck_after_s = what, stuck_after_s
-        self._inner: list[float] = []
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        start = perf_counter()
-        self._inner.append(0.0)
-        with watched(f"{self._what}: {name}", self._stuck_after_s):
-            yield
-        whole = perf_counter() - start
-        own = whole - self._inner.pop()
-        self.seconds[name] = self.seconds.get(name, 0.0) + own
-        if self._inner:
-            self._inner[-1] += whole
-
-    def row(self) -> Row:
-        """`time_<stage>_s` of every stage and of the whole step."""
-        total = sum(self.seconds.values())
-        stages = {f"time_{name}_s": seconds for name, seconds in self.seconds.items()}
-        return (
-            {"time_logprob_s": 0.0}
-            | stages
-            | {
-                "time_step_s": total,
-                "rollout_share": self.seconds["rollout"] / total,
-            }
-        )
 
 
 @jax.jit(static_argnums=1)
