@@ -31,7 +31,7 @@ SHOW_CURSOR = b"\x1b[?25h"  # a live display hides it
 class Interrupted(KeyboardInterrupt):
     """A signal has ended what was going on; the text says what was saved and how to go on."""
 
-    def __init__(self, text: str = "nothing had to be saved; the same command takes it up") -> None:
+    def __init__(self, text: str = "nothing had to be saved; the same command starts anew") -> None:
         super().__init__(text)
 
 

@@ -88,7 +88,7 @@ def test_kills_and_signals_lose_little_and_change_nothing(policy, whole, tmp_pat
     assert wait_for(partial(handles_signals, process), process)
     process.send_signal(signal.SIGTERM)
     status, said, complained = ended(process)
-    assert (status, said) == (0, "stopped: nothing had to be saved; the same command takes it up\n")
+    assert (status, said) == (0, "stopped: nothing had to be saved; the same command starts anew\n")
     assert complained == "stopping; a second signal ends at once\n"
 
     for begun in (
@@ -153,7 +153,7 @@ def signalled(body, *numbers):
 def test_the_first_signal_ends_well_and_the_second_at_once(number):
     assert signalled(SLEEP, number)[:2] == (
         0,
-        "stopped: nothing had to be saved; the same command takes it up\n",
+        "stopped: nothing had to be saved; the same command starts anew\n",
     )
     for body in (BUSY, f"\n    with deferred(): {SLEEP}"):
         status, said, complained = signalled(body, number, number)
