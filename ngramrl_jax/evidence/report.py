@@ -37,7 +37,10 @@ def show(verdict: Verdict, console: Console) -> None:
 
 def as_json(verdicts: Sequence[Verdict], effort: Effort, status: int) -> str:
     """Everything that was found, with what it was found with."""
-    subjects = [{"conclusion": one.conclusion, **asdict(one)} for one in verdicts]
+    subjects = [
+        {"conclusion": one.conclusion, **asdict(one), "rounding": one.rounding._asdict()}
+        for one in verdicts
+    ]
     software = {name: version(name) for name in ("jax", "numpy")}
     whole = {
         "status": status,

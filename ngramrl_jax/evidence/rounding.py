@@ -8,6 +8,7 @@ widen the tolerance that it is judged by.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +19,20 @@ from ngramrl_jax.evidence.same_tokens import TIE
 from ngramrl_jax.protocols import Params
 from ngramrl_jax.types import Rollout, Sampling
 
-# A parting compares two scores, each computed twice.
-_COMPARED = 4
+_COMPUTED = 2  # a difference is that of two computations
+_COMPARED = 2 * _COMPUTED  # a near-tie is one between two scores, each computed twice
+
+
+class Rounding(NamedTuple):
+    """What rounding can do to a log-probability, in nats.
+
+    Attributes:
+        rms: Root mean square of a token's difference between two right computations, at most.
+        tie: Largest difference of two scores between them, at most.
+    """
+
+    rms: float
+    tie: float
 
 
 def last_place(dtype: str) -> float:
@@ -51,23 +64,22 @@ def shaken(params: Params, unit: jax.Array, key: jax.Array) -> Params:
     return tree.unflatten([shake(leaf, key) for leaf, key in zip(leaves, keys, strict=True)])
 
 
-def rounding_scale(
+def rounding_of(
     forward: PlainForward,
     params: Params,
     shaken_params: Params,
     rollouts: Sequence[Rollout],
     sampling: Sampling,
-) -> float:
-    """The most that shaking the weights moves a token's log-probability (nats)."""
+) -> Rounding:
+    """Bounds on rounding, from what shaking the weights does to real tokens."""
     unfiltered = Sampling(sampling.temperature)  # at an edge of top-p a token jumps by much more
     own = [rollout.tokens_N[:, None] for rollout in rollouts]
     one, other = (
         np.concatenate([told.logp_NC for told in forward.score(p, rollouts, own, unfiltered)])
         for p in (params, shaken_params)
     )
-    return float(np.abs(one - other).max())
-
-
-def tolerance(scale: float) -> float:
-    """Differences of scores that rounding may make, given `rounding_scale`."""
-    return max(TIE, _COMPARED * scale)
+    moved = np.abs(one - other)
+    return Rounding(
+        rms=max(TIE, _COMPUTED * float(np.sqrt(np.mean(moved**2)))),
+        tie=max(TIE, _COMPARED * float(moved.max())),
+    )

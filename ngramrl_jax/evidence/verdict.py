@@ -14,8 +14,8 @@ from ngramrl_jax.evidence.independence import PAIRS, Repeats, asked_ids, indepen
 from ngramrl_jax.evidence.law import Context, choose_contexts, same_law
 from ngramrl_jax.evidence.log_probs import log_probs
 from ngramrl_jax.evidence.plain_forward import PlainForward, Told
-from ngramrl_jax.evidence.rounding import last_place, rounding_scale, shaken, tolerance
-from ngramrl_jax.evidence.same_tokens import same_tokens
+from ngramrl_jax.evidence.rounding import Rounding, last_place, rounding_of, shaken
+from ngramrl_jax.evidence.same_tokens import TIE, same_tokens
 from ngramrl_jax.evidence.subject import Effort, Finding, Subject
 from ngramrl_jax.types import Int32Array, Rollout
 
@@ -49,7 +49,7 @@ class Verdict:
         subject: Its name.
         dtype: As given.
         device: Kind of the device.
-        tolerance: Differences of log-probabilities that rounding may make here (nats).
+        rounding: What rounding may do to log-probabilities here.
         findings: One a check.
         planted: One a planted fault and check; empty where a check failed already.
         notes: What can and what cannot be equal in this arithmetic.
@@ -59,7 +59,7 @@ class Verdict:
     subject: str
     dtype: str
     device: str
-    tolerance: float
+    rounding: Rounding
     findings: tuple[Finding, ...]
     planted: tuple[Caught, ...]
     notes: tuple[str, ...]
@@ -97,10 +97,10 @@ def examine(
         subject=subject.name,
         dtype=subject.dtype,
         device=jax.devices()[0].device_kind,
-        tolerance=examination.tie,
+        rounding=examination.rounding,
         findings=findings,
         planted=planted,
-        notes=_notes(subject, examination.tie, findings[0]),
+        notes=_notes(subject, examination.rounding.tie, findings[0]),
         seconds=perf_counter() - started,
     )
 
@@ -114,7 +114,7 @@ class _Examination:
         self._plain: list[Rollout] = []
         self._contexts: list[Context] = []
         self._pairs: dict[str, Repeats] = {}
-        self.tie = tolerance(0.0)
+        self.rounding = Rounding(TIE, TIE)
 
     def checks(self, say: Callable[[str], None]) -> tuple[Finding, ...]:
         subject, forward = self.subject, self._forward
@@ -128,17 +128,18 @@ class _Examination:
             subject.params, np.float32(last_place(subject.dtype)), jax.random.key(subject.seed)
         )
         few = self._plain[:: max(1, len(self._plain) // _SHAKEN_ROLLOUTS)]
-        sampling = subject.settings.sampling
-        self.tie = tolerance(rounding_scale(forward, subject.params, shaken_params, few, sampling))
+        self.rounding = rounding_of(
+            forward, subject.params, shaken_params, few, subject.settings.sampling
+        )
         say("drawing next tokens at real contexts")
         self._contexts = choose_contexts(
             subject, forward, shaken_params, second, told, self.effort.prefixes
         )
         return (
-            same_tokens(subject, forward, self._plain, second, self.tie),
+            same_tokens(subject, forward, self._plain, second, self.rounding.tie),
             same_law(subject, self._contexts, self.effort),
             independence(self._pairs, self.effort.alpha),
-            log_probs(subject, forward, second, told, self.tie),
+            log_probs(subject, forward, second, told, self.rounding),
         )
 
     def planted(self, say: Callable[[str], None]) -> tuple[Caught, ...]:
@@ -149,8 +150,8 @@ class _Examination:
         with faults.planted(*faults.EARLY_LOGITS):
             first, early = drafted_epochs(self.subject, self.effort)
         told, _ = self._told(first, early)
-        tokens = same_tokens(self.subject, self._forward, self._plain, early, self.tie)
-        logps = log_probs(self.subject, self._forward, early, told, self.tie)
+        tokens = same_tokens(self.subject, self._forward, self._plain, early, self.rounding.tie)
+        logps = log_probs(self.subject, self._forward, early, told, self.rounding)
         say("planting faults: shared keys")
         with faults.planted(*faults.SHARED_KEYS):
             first, second = drafted_epochs(self.subject, self.effort)

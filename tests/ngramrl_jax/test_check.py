@@ -7,6 +7,7 @@ import pytest
 
 from ngramrl_jax import check
 from ngramrl_jax.evidence import report
+from ngramrl_jax.evidence.rounding import Rounding
 from ngramrl_jax.evidence.subject import Finding
 from ngramrl_jax.evidence.verdict import Caught, Verdict
 
@@ -19,7 +20,9 @@ def ends_with(monkeypatch, *arguments: str) -> int:
 def verdict(outcome="holds", caught=True) -> Verdict:
     finding = Finding("same law", outcome, "9 of 9", "Holm", {"tests": 9})
     planted = () if outcome == "fails" else (Caught("bad residual", "same law", caught, "seen"),)
-    return Verdict("mine", "float32", "cpu", 1e-4, (finding,), planted, ("a note",), 1.0)
+    return Verdict(
+        "mine", "float32", "cpu", Rounding(1e-4, 1e-4), (finding,), planted, ("a note",), 1.0
+    )
 
 
 @pytest.mark.parametrize(

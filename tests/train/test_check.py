@@ -35,7 +35,7 @@ def test_the_embedded_policy_is_lossless(repository, tmp_path):
     assert [finding["outcome"] for finding in subject["findings"]] == ["holds"] * 4
     assert [fault["caught"] for fault in subject["planted"]] == [True] * len(subject["planted"])
     assert len(subject["planted"]) >= 5
-    assert subject["tolerance"] == 1e-4
+    assert subject["rounding"] == {"rms": 1e-4, "tie": 1e-4}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from ngramrl_jax.evidence.drafters import HostileDrafter, ScriptedDrafter
 from ngramrl_jax.evidence.independence import NOBODY, WIDE, asked_ids, freedman_tail
 from ngramrl_jax.evidence.plain_forward import PlainForward, law
 from ngramrl_jax.evidence.random_policy import RandomPolicy
-from ngramrl_jax.evidence.rounding import last_place, rounding_scale, shaken, tolerance
+from ngramrl_jax.evidence.rounding import Rounding, last_place, rounding_of, shaken
 from ngramrl_jax.evidence.same_tokens import at_edge, is_near_tie, parting
 from ngramrl_jax.evidence.table_policy import TablePolicy
 from ngramrl_jax.types import Rollout, Sampling
@@ -131,10 +131,11 @@ def test_rounding_is_small_in_float32_and_large_in_bfloat16(random_policy):
     forward = PlainForward(policy, 16)
     texts = [rollout([1, 2], list(range(3, 10)))]
     moved = shaken(params, np.float32(last_place(dtype)), jax.random.key(0))
-    scale = rounding_scale(forward, params, moved, texts, Sampling())
-    low, high = (1e-7, 1e-4) if dtype == "float32" else (1e-3, 1.0)
-    assert low < scale < high
-    assert tolerance(scale) == max(1e-4, 4 * scale)
+    found = rounding_of(forward, params, moved, texts, Sampling())
+    if dtype == "float32":
+        assert found == Rounding(1e-4, 1e-4)
+    else:
+        assert 2e-3 < found.rms < found.tie < 4.0
 
 
 def test_shaking_leaves_whole_numbers_alone():

@@ -5,13 +5,16 @@ Every examination is at alpha 1e-3 for each of its two statistical checks, with 
 
 from dataclasses import replace
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from ngramrl_jax.evidence import faults, verdict
+from ngramrl_jax.evidence.epochs import drafted_epochs
 from ngramrl_jax.evidence.law import same_law
+from ngramrl_jax.evidence.log_probs import log_probs
+from ngramrl_jax.evidence.plain_forward import PlainForward, Told
+from ngramrl_jax.evidence.rounding import Rounding
 from ngramrl_jax.evidence.subject import Effort, Subject
 from ngramrl_jax.evidence.table_policy import TablePolicy, random_table
 from ngramrl_jax.evidence.verdict import examine
@@ -22,7 +25,7 @@ from ngramrl_jax.verify.coupled import verify_coupled
 from ngramrl_jax.verify.verdict import accepted_prefix, with_log_probs
 
 V = 8
-EFFORT = Effort(prompts=16, group=8, prefixes=2, draws=500)
+EFFORT = Effort(prompts=16, group=8, prefixes=2, draws=400)
 PROMPTS = [np.asarray([1 + i % 7, 1 + i // 7], np.int32) for i in range(16)]
 SETTINGS = EngineSettings(
     slots=16,
@@ -69,15 +72,6 @@ def test_the_other_verifier_has_the_same_law_and_a_missed_fault_is_no_power(monk
     assert found.conclusion == "no power"
 
 
-class LeakyPolicy(TablePolicy):
-    """Attends to what the row's neighbour has in its cache."""
-
-    def forward(self, params, tokens_BT, position_B, cache, *, live):
-        rolled = jnp.roll(cache, 1, axis=0)
-        logits, rolled = super().forward(params, tokens_BT, position_B, rolled, live=live)
-        return logits, jnp.roll(rolled, -1, axis=0)
-
-
 class StalePolicy(TablePolicy):
     """Does not write over a position that a rejected draft token has taken."""
 
@@ -98,9 +92,9 @@ class StrangerPolicy(TablePolicy):
 
 
 @pytest.mark.stat
-@pytest.mark.parametrize("policy", [StalePolicy, StrangerPolicy, LeakyPolicy])
+@pytest.mark.parametrize("policy", [StalePolicy, StrangerPolicy])
 def test_a_policy_with_a_broken_cache_is_not_lossless(policy):
-    found = examine(subject(policy(V)), replace(EFFORT, draws=200))
+    found = examine(subject(policy(V)), replace(EFFORT, draws=100))
     assert found.conclusion == "not lossless"
     assert found.planted == ()
     assert outcomes(found)["same log-probabilities as a plain forward"] == "fails"
@@ -146,6 +140,16 @@ def test_without_accepted_drafts_nothing_is_shown():
     assert found.conclusion == "no power"
 
 
+def test_a_small_shift_of_all_log_probabilities_is_seen_where_rounding_is_coarse():
+    """In bfloat16 one token may be 0.5 off, but not all of them 0.05."""
+    one = subject()
+    texts, _ = drafted_epochs(one, Effort(prompts=2, group=2))
+    coarse = Rounding(rms=0.02, tie=0.5)
+    for shift, outcome in ((0.01, "holds"), (0.05, "fails")):
+        told = [Told(text.logps_N[:, None] + shift, text.logps_N) for text in texts]
+        assert log_probs(one, PlainForward(one.policy, 18), texts, told, coarse).outcome == outcome
+
+
 def test_a_context_that_is_missing_is_no_power():
     assert same_law(subject(), [], EFFORT).outcome == "no power"
 
@@ -178,11 +182,10 @@ def test_the_engine_is_whole_again_after_a_planted_fault():
 def test_bfloat16_says_what_cannot_be_equal():
     one = subject()
     finding = replace(
-        verdict.same_tokens(one, verdict.PlainForward(one.policy, 18), [], [], 0.1),
+        verdict.same_tokens(one, PlainForward(one.policy, 18), [], [], 0.1),
         numbers={"logp_gap_max": 0.01, "partings": 3, "rollouts": 9},
     )
     notes = verdict._notes(replace(one, dtype="bfloat16"), 0.1, finding)
     assert "equal keys need not give equal texts" in notes[1]
     assert "3 of 9 rollouts" in notes[1]
     assert len(verdict._notes(one, 1e-4, finding)) == 1
-    assert jax.devices()[0].device_kind
