@@ -26,6 +26,7 @@ from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
 from benchmarks.hostile_queries import HOSTILE  # noqa: E402
+from benchmarks.options import parse_options  # noqa: E402
 from train.command import fail_in_one_line  # noqa: E402
 from train.rewards.sql import SqlJob, SqlReward  # noqa: E402
 
@@ -264,26 +265,9 @@ def show(outcomes: dict[str, Outcome]) -> None:
     Console(width=110).print(table)
 
 
-def parse(arguments: list[str]) -> dict:
-    """Options of the command line.
-
-    Raises:
-        ValueError: Unknown option, or a value that is not a positive number.
-    """
-    options: dict = dict(DEFAULTS)
-    for argument in arguments:
-        name, _, value = argument.partition("=")
-        if name not in DEFAULTS:
-            raise ValueError(f"option: found {argument!r}, allowed: {', '.join(DEFAULTS)}")
-        if name != "json" and not (value.isdigit() and int(value)):
-            raise ValueError(f"{name}: found {value!r}, allowed: 1 or more")
-        options[name] = value if name == "json" else int(value)
-    return options
-
-
 def main() -> None:
     """Measures and prints; a harm that was done is an error."""
-    options = parse(sys.argv[1:])
+    options = parse_options(sys.argv[1:], DEFAULTS)
     calls, workers = options["calls"], options["workers"]
     clean, mixed = cases(calls, 0), cases(calls, options["hostile_per_mille"])
     files = fingerprint(DATA)

@@ -20,6 +20,7 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
+from benchmarks.options import parse_options  # noqa: E402
 from ngramrl_jax.host.history import History  # noqa: E402
 from ngramrl_jax.host.ngram import NgramDrafter, warm_up  # noqa: E402
 from ngramrl_jax.host.no_draft import NoDrafter  # noqa: E402
@@ -138,29 +139,9 @@ def show(figures: dict[str, dict[str, float]], options: dict) -> None:
     Console(width=120).print(table)
 
 
-def parse(arguments: list[str]) -> dict:
-    """Options of the command line.
-
-    Raises:
-        ValueError: Unknown option, a value that is not a positive number, or no folder to write to.
-    """
-    options: dict = dict(DEFAULTS)
-    for argument in arguments:
-        name, _, value = argument.partition("=")
-        if name not in DEFAULTS:
-            raise ValueError(f"option: found {argument!r}, allowed: {', '.join(DEFAULTS)}")
-        if name != "json" and not (value.isdigit() and int(value)):
-            raise ValueError(f"{name}: found {value!r}, allowed: 1 or more")
-        options[name] = value if name == "json" else int(value)
-    folder = Path(options["json"]).parent
-    if not folder.is_dir():
-        raise ValueError(f"json: found no folder {folder}, allowed: a file in one that exists")
-    return options
-
-
 def main() -> None:
     """Measures, prints, and writes the figures where asked."""
-    options = parse(sys.argv[1:])
+    options = parse_options(sys.argv[1:], DEFAULTS)
     config = RunConfig()
     with closing(open_task(config)) as task:
         figures = measure(open_workbench(config, task), config, options)

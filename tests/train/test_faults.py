@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from functools import partial
 from io import FileIO
@@ -19,6 +18,7 @@ from tensorboardX import SummaryWriter
 
 from models import checkpoint
 from ngramrl_jax.types import Rollout
+from tests.support.checkpoints import flip, history, largest, state, truncate
 from tests.support.runs import (
     EVERY,
     TINY,
@@ -37,15 +37,12 @@ from tests.support.runs import (
 from train.checkpoints import Checkpoints
 from train.disk import best_effort, naming, write_whole
 from train.ending import RunStopped
-from train.interrupt import Interrupted, deferred, handled
-from train.learner import TrainState
 from train.metrics import write_atomic
 from train.refusals import Refusals, not_finite
 from train.tasks.base import Score
 from train.watchdog import watched
 
 STEPS = 16
-NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 
 
 @pytest.fixture(scope="module")
@@ -125,159 +122,7 @@ def has_more_rows(out, before):
     return len(rows(out)) > before
 
 
-BUSY = "hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)"  # minutes inside C
-SLEEP = "time.sleep(60)"
-
-
-def signalled(body, *numbers):
-    """Runs the body as a command and sends it signals, half a second apart."""
-    script = (
-        "import gc, hashlib, sys, time\nfrom train.ending import fail_in_one_line\n"
-        "from train.interrupt import deferred\n"
-        f"with fail_in_one_line():\n    print('ready', flush=True)\n    {body}"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    process.stdout.readline()
-    time.sleep(1.0)  # into the body
-    for number in numbers:
-        process.send_signal(number)
-        time.sleep(0.5)
-    said, complained = process.communicate(timeout=30)
-    return process.returncode, said, complained
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_ends_well_and_the_second_at_once(number):
-    assert signalled(SLEEP, number)[:2] == (
-        0,
-        "stopped: nothing had to be saved; the same command starts anew\n",
-    )
-    for body in (BUSY, f"\n    with deferred(): {SLEEP}"):
-        status, said, complained = signalled(body, number, number)
-        assert (status, said) == (128 + number, "")
-        assert complained == "stopping; a second signal ends at once\n"
-
-
-def test_a_deferred_block_runs_to_its_end():
-    body = (
-        "\n    with deferred(): time.sleep(3.0); print('saved', flush=True)\n    print('not here')"
-    )
-    status, said, _ = signalled(body, signal.SIGTERM)
-    assert status == 0
-    assert said.splitlines()[0] == "saved"
-    assert "not here" not in said
-
-
-@pytest.mark.parametrize(
-    "slow",
-    [
-        "gc.callbacks.append(lambda *_: time.sleep(3.0))\n    gc.collect()",
-        "def __del__(self): time.sleep(3.0)\n    type('Slow', (), {'__del__': __del__})()",
-        "sys.path.insert(0, SLOW)\n    import slow_module",
-    ],
-)
-def test_a_signal_is_not_lost_where_python_swallows_exceptions(tmp_path, slow):
-    text = "import time\ntry:\n    time.sleep(3.0)\nexcept BaseException:\n    raise ImportError\n"
-    (tmp_path / "slow_module.py").write_text(text)
-    body = slow.replace("SLOW", repr(str(tmp_path))) + "\n    print('on')\n    time.sleep(60)"
-    status, said, complained = signalled(body, signal.SIGTERM)
-    assert (status, complained) == (0, "stopping; a second signal ends at once\n")
-    assert "stopped: nothing had to be saved" in said
-
-
-def test_handlers_are_restored():
-    before = [signal.getsignal(number) for number in NUMBERS]
-    with pytest.raises(Interrupted), handled(), handled(), deferred():
-        signal.raise_signal(signal.SIGTERM)
-    assert [signal.getsignal(number) for number in NUMBERS] == before
-    with handled(), deferred():
-        pass  # nothing of the signal is left for the next command
-
-
 # Damaged checkpoints --------------------------------------------------------------------------
-
-
-def state(value):
-    params = {"w": jnp.full((64, 64), float(value)), "b": jnp.arange(5.0) + value}
-    return TrainState(params, {"m": jnp.zeros(3) + value}, jnp.asarray(value, jnp.int32))
-
-
-def history(value):
-    return {"tokens": np.full(3, value, np.int32)}
-
-
-@pytest.fixture(scope="module")
-def three(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("three") / "checkpoints"
-    checkpoints = Checkpoints(folder, keep=3)
-    for step in (2, 4, 6):
-        checkpoints.save(step, state(step), history(step))
-    return folder
-
-
-def flip(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(bytes(content))
-
-
-def truncate(path):
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) - max(2, len(content) // 8)])
-
-
-def largest(folder):
-    return max((f for f in folder.rglob("*") if f.is_file()), key=lambda f: f.stat().st_size)
-
-
-DAMAGE = {
-    "flipped": lambda folder: flip(largest(folder / "state")),
-    "truncated": lambda folder: truncate(largest(folder / "state")),
-    "emptied": lambda folder: largest(folder / "history").write_bytes(b""),
-    "missing": lambda folder: largest(folder / "state").unlink(),
-    "no state": lambda folder: shutil.rmtree(folder / "state"),
-    "no metadata": lambda folder: (folder / "state" / "_METADATA").unlink(),
-    "no record": lambda folder: (folder / "files.json").unlink(),
-    "half a record": lambda folder: truncate(folder / "files.json"),
-    "nothing": lambda folder: [shutil.rmtree(folder), folder.mkdir()],
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_the_one_before_a_damaged_checkpoint_is_used(three, tmp_path, capsys, damage):
-    folder = tmp_path / "checkpoints"
-    shutil.copytree(three, folder)
-    DAMAGE[damage](folder / "6")
-    checkpoints = Checkpoints(folder, keep=2)
-    saved = checkpoints.newest(state(0))
-    assert saved is not None
-    assert saved.next_step == 4
-    np.testing.assert_array_equal(saved.state.params["w"], state(4).params["w"])
-    np.testing.assert_array_equal(saved.history["tokens"], history(4)["tokens"])
-    complaint = capsys.readouterr().err
-    assert complaint.count("\n") == 1
-    assert f"checkpoint passed over: {folder}/6/" in complaint
-    # The next one takes the damaged one's place, not that of a whole one.
-    checkpoints.save(6, state(6), history(6))
-    assert saved_steps(tmp_path) == [4, 6]
-    again = Checkpoints(folder).newest(state(0))
-    assert again is not None
-    assert again.next_step == 6
-
-
-def test_where_no_checkpoint_is_whole_nothing_is_deleted(three, tmp_path):
-    folder = tmp_path / "checkpoints"
-    shutil.copytree(three, folder)
-    for step in saved_steps(tmp_path):
-        flip(largest(folder / str(step)))
-    held = sorted(folder.rglob("*"))
-    with pytest.raises(ValueError, match="found 3 checkpoints, allowed: one that can be used"):
-        Checkpoints(folder).newest(state(0))
-    assert sorted(folder.rglob("*")) == held
-    assert Checkpoints(tmp_path / "none").newest(state(0)) is None
 
 
 @pytest.mark.slow

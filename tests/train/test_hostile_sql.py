@@ -5,13 +5,10 @@ The short version of `make hostile`, which runs ten thousand.
 
 import os
 import signal
-import sqlite3
 import threading
 import time
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
-
-import pytest
 
 from benchmarks.hostile_queries import COUNT, HOSTILE
 from benchmarks.hostile_sql import DATA, busy_machine, cases, fingerprint, footprint, measure
@@ -43,15 +40,6 @@ def test_a_leak_would_be_seen():
         during = footprint()
     grown = {name: value - asdict(before)[name] for name, value in asdict(during).items()}
     assert (grown["processes"], grown["descriptors"]) == (1, 1)
-
-
-@pytest.fixture
-def database(tmp_path):
-    path = tmp_path / "t.sqlite"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE t AS SELECT 1 AS a")
-        connection.commit()
-    return str(path)
 
 
 # Some 9 of 12 million instructions: as heavy as an honest query may be.

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sqlite3
 from contextlib import closing
 from dataclasses import replace
 
@@ -122,7 +121,7 @@ def test_nothing_is_put_around_a_prompt(repository, tmp_path):
     folder = shutil.copytree(repository / "data" / "tokenizer", tmp_path / "tokenizer")
     plain = TextCodec(folder).encode("<|schema|>a(b)<|question|>Which b?<|sql|>")
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
+    tokenizer.post_processor = processors.TemplateProcessing(
         single="<|pad|> $A <|end|>", special_tokens=[("<|pad|>", 1), ("<|end|>", 0)]
     )
     tokenizer.save(str(folder / "tokenizer.json"))
@@ -222,15 +221,6 @@ def test_rollouts_go_on_after_every_update(params):
     assert not leaves_equal(jax.device_get(state.params), before)
     again = sample(params, 0)  # the starting policy, as a reference would be
     assert [r.tokens_N.tolist() for r in again] == [r.tokens_N.tolist() for r in first]
-
-
-@pytest.fixture
-def database(tmp_path):
-    path = tmp_path / "t.sqlite"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE t AS SELECT 1 AS a")
-        connection.commit()
-    return str(path)
 
 
 def test_a_response_is_never_python(database, tmp_path, monkeypatch):
