@@ -2,8 +2,13 @@
 PYTHON3 ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
+WORKLOADS := spider_tiny gsm_tiny bfcl_tiny
+TRACED_ITEMS := 160
+comma := ,
+seeds = runs/traces/$(1)-0$(comma)runs/traces/$(1)-1
 
-.PHONY: help quickstart test lint fast-test data checkpoint spider bench equivalence hostile faults lock clean
+.PHONY: help quickstart test lint fast-test data checkpoint checkpoints traces spider bench \
+  bench-drafters bench-drafting ablations equivalence hostile faults coverage mutants lock clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
@@ -38,8 +43,26 @@ checkpoint: $(VENV)/.installed  ## Rebuild the embedded tiny checkpoint (about 1
 spider: $(VENV)/.installed  ## Warm start and GRPO on ../shared/data/spider (about 40 minutes)
 	$(PY) train/train.py configs/spider_tiny.yaml
 
-bench: $(VENV)/.installed  ## The README's table, measured on this machine
+checkpoints: $(VENV)/.installed  ## Warm-start a tiny policy for each workload, outside of git (about 30 minutes)
+	for config in $(WORKLOADS); do test -e runs/checkpoints/$$config || $(PY) train/sft.py configs/$$config.yaml || exit 1; done
+
+traces: checkpoints  ## Record five epochs of training on each workload, two seeds each (about 40 minutes)
+	for seed in 0 1; do for config in $(WORKLOADS); do \
+	  $(PY) train/train.py configs/$$config.yaml data.train_items=$(TRACED_ITEMS) seed=$$seed \
+	    out=runs/traces/$$config-$$seed || exit 1; done; done
+
+bench: bench-drafters bench-drafting  ## The README's tables, measured on this machine; make traces first
 	$(PY) benchmarks/rollout.py
+
+bench-drafters: $(VENV)/.installed  ## Every drafter on the recorded traces
+	$(PY) benchmarks/drafters.py $(foreach config,$(WORKLOADS),$(config)=$(call seeds,$(config))) \
+	  json=runs/traces/drafters.json
+
+bench-drafting: $(VENV)/.installed  ## What drafting costs the host
+	$(PY) benchmarks/drafting.py
+
+ablations: $(VENV)/.installed  ## What each choice of the drafter is worth, on the recorded traces
+	$(PY) benchmarks/ablations.py $(foreach config,$(WORKLOADS),runs/traces/$(config)-0)
 
 equivalence: $(VENV)/.installed  ## Training with and without speculation: same run, same curves, time by stage
 	$(PY) benchmarks/equivalence.py

@@ -2,9 +2,9 @@
 
     config.json  tokenizer.json  [tokenizer_config.json]  params/ (Orbax)  files.json
 
-`files.json` records what is under `params/`, see `models.fingerprints`. The folder is written under
-a temporary name beside its final one and renamed when complete, so that a half-written checkpoint
-is never seen under the name of a whole one.
+`files.json` records what is under `params/`, and the tokenizer, see `models.fingerprints`. The
+folder is written under a temporary name beside its final one and renamed when complete, so that a
+half-written checkpoint is never seen under the name of a whole one.
 """
 
 import json
@@ -64,7 +64,9 @@ def save(
     stored = params if dtype is None else jax.tree.map(lambda leaf: leaf.astype(dtype), params)
     with ocp.StandardCheckpointer() as checkpointer:
         checkpointer.save(partial / "params", stored)
-    fingerprints.write(partial / "params", partial / fingerprints.RECORD)
+    fingerprints.write(
+        partial / "params", partial / fingerprints.RECORD, beside=partial / TOKENIZER_FILES[0]
+    )
     partial.rename(path)
 
 
@@ -105,6 +107,20 @@ def load(
             return config, checkpointer.restore(path / "params", target)
     except (OSError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: cannot be restored ({str(error).splitlines()[0]})") from None
+
+
+def check_tokenizer(path: str | Path) -> None:
+    """Compares the tokenizer of a checkpoint folder with the one that it was saved with.
+
+    Raises:
+        ValueError: It is another one: every id would mean another text.
+    """
+    path = Path(path)
+    if not fingerprints.is_recorded(path / TOKENIZER_FILES[0], path / fingerprints.RECORD):
+        raise ValueError(
+            f"tokenizer: found another {path / TOKENIZER_FILES[0]} than the checkpoint was saved "
+            f"with, allowed: the one that {fingerprints.RECORD} records"
+        )
 
 
 def _abstract(config: ModelConfig, dtype: DTypeLike) -> Any:

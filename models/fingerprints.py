@@ -11,12 +11,15 @@ from pathlib import Path
 
 CHUNK_BYTES = 1 << 24
 RECORD = "files.json"
+_BESIDE = "../"
 
 
-def write(folder: Path, record: Path) -> None:
-    """Records the files under a folder; the record itself may lie there too."""
-    text = json.dumps(_fingerprints(folder, record), indent=1)
-    record.write_text(text + "\n", encoding="utf-8")
+def write(folder: Path, record: Path, beside: Path | None = None) -> None:
+    """Records the files under a folder, and one beside it; the record may lie there too."""
+    prints = _fingerprints(folder, record)
+    if beside is not None:
+        prints[_BESIDE + beside.name] = _fingerprint(beside)
+    record.write_text(json.dumps(prints, indent=1) + "\n", encoding="utf-8")
 
 
 def check(folder: Path, record: Path) -> None:
@@ -25,7 +28,8 @@ def check(folder: Path, record: Path) -> None:
     Raises:
         ValueError: The record, or a file in it, is missing or damaged, or a file is not in it.
     """
-    wanted, found = _read(record), _fingerprints(folder, record)
+    found = _fingerprints(folder, record)
+    wanted = {k: v for k, v in _read(record).items() if not k.startswith(_BESIDE)}
     for name in sorted(found.keys() | wanted.keys()):
         if name not in found:
             raise ValueError(f"{folder}/{name}: missing, the checkpoint is incomplete")
@@ -34,6 +38,15 @@ def check(folder: Path, record: Path) -> None:
                 f"{folder}/{name}: damaged, found size and checksum {found[name]}, "
                 f"allowed: {wanted.get(name)}"
             )
+
+
+def is_recorded(beside: Path, record: Path) -> bool:
+    """Whether the file beside the folder is the one that was recorded.
+
+    Raises:
+        ValueError: There is no record, or it is damaged.
+    """
+    return _read(record).get(_BESIDE + beside.name) == _fingerprint(beside)
 
 
 def _read(record: Path) -> dict[str, list[int]]:

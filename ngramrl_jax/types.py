@@ -5,9 +5,10 @@ Dimension legend, used in array names everywhere (`logits_BKV`, `tokens_BT`):
     B  rows (slots) of the device batch       K  draft tokens of one row, the draft budget
     T  tokens of one forward, K + 1           V  vocabulary
     N  rollouts or requests on the host       P  prompt tokens
-    S  cache capacity, positions of a row     L  layers
+    S  cache capacity, positions of a row     R  best tokens kept of a position
     H  query heads                            J  key/value heads
     D  model width                            E  width of one head
+    L  layers
 """
 
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Int32Array = NDArray[np.int32]
+UInt32Array = NDArray[np.uint32]
 Float32Array = NDArray[np.float32]
 BoolArray = NDArray[np.bool_]
 
@@ -81,6 +83,20 @@ class RolloutRequest:
 
 
 @dataclass(frozen=True)
+class BestTokens:
+    """What the target held most likely at each position of a rollout, best first.
+
+    Attributes:
+        ids_NR: int32.
+        logps_NR: float32 log-probabilities under the adjusted distribution (nats), -inf where
+            fewer than R tokens are possible.
+    """
+
+    ids_NR: Int32Array
+    logps_NR: Float32Array
+
+
+@dataclass(frozen=True)
 class Rollout:
     """One sampled response, N response tokens long.
 
@@ -97,6 +113,11 @@ class Rollout:
         step: Training step whose noise it was sampled with.
         rounds: Row-rounds that it took.
         attempt: From the request.
+        best: The target's most likely tokens at each position; None where they were not asked for.
+        slot: Place in the device batch.
+        started: Dispatches of its step before it entered the slot; requests enter in the order of
+            (started, slot).
+        finished: Dispatches of its step after which it was complete.
     """
 
     prompt_id: int
@@ -110,6 +131,10 @@ class Rollout:
     step: int
     rounds: int
     attempt: int = 0
+    best: BestTokens | None = None
+    slot: int = 0
+    started: int = 0
+    finished: int = 0
 
     @property
     def identity(self) -> tuple[int, int, int]:

@@ -16,10 +16,12 @@ class DataConfig:
     """Where prompts come from.
 
     Attributes:
-        path: A folder in one of the layouts that the task reads, or a file of prompts.
+        path: A folder in one of the layouts that the task reads, or a file of prompts;
+            mathematics: also a generator, such as reasoning-gym:gsm_symbolic.
         train_items: Training prompts used at most; 0 means all.
         heldout_items: Items of each held-out set used at most; 0 means all.
-        run_credit: text2sql: reward of a query that runs but does not match.
+        run_credit: Reward of a response that does not match, where text2sql's query runs or
+            function_calling's functions are the expected ones.
         reward_workers: Processes that compute rewards.
         reward_seconds: Wall-clock limit of one call of a reward of your own.
     """
@@ -93,6 +95,8 @@ class RolloutConfig:
         plain_rounds: Plain rounds in one dispatch.
         wave: Siblings of a group that start together.
         prefix_entries: Prompts whose prefix cache is kept on the device, at least one a slot.
+        best_tokens: The policy's most likely tokens that come back of each position, for the
+            drafter to learn from and for traces.
     """
 
     slots: int = 16
@@ -103,11 +107,12 @@ class RolloutConfig:
     top_k: int = 0
     top_p: float = 1.0
     verifier: str = "coupled"
-    window: int = 16
+    window: int = 32
     history_mb: int = 256
     plain_rounds: int = 16
     wave: int = 1
     prefix_entries: int = 64
+    best_tokens: int = 8
 
 
 @dataclass(frozen=True)
@@ -196,6 +201,19 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True)
+class TraceSection:
+    """The rollouts of every step, kept under the run for `python -m ngramrl_jax.replay`.
+
+    Attributes:
+        enabled: Whether they are.
+        max_mb: Bound on their size on disk, in 2**20 bytes; the oldest steps go.
+    """
+
+    enabled: bool = True
+    max_mb: int = 1024
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """The whole tree.
 
@@ -203,7 +221,8 @@ class RunConfig:
         out: Run folder.
         seed: Of data order and noise.
         deterministic: A run repeats bit for bit on the same machine.
-        task: text2sql, or your own as path/to/file.py:Name, see `train.tasks.registry`.
+        task: text2sql, mathematics, function_calling, or your own as path/to/file.py:Name, see
+            `train.tasks.registry`.
     """
 
     out: str = "runs/run"
@@ -218,6 +237,7 @@ class RunConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     train: TrainSection = field(default_factory=TrainSection)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    trace: TraceSection = field(default_factory=TraceSection)
 
 
 # Whole numbers that must not be lower. What is no number of a kind is checked where it is used.
@@ -240,6 +260,7 @@ _LEAST = {
     "rollout.plain_rounds": 1,
     "rollout.wave": 1,
     "rollout.prefix_entries": 0,
+    "rollout.best_tokens": 0,
     "objective.overlong_buffer": 0,
     "train.epochs": 1,
     "train.steps": 0,
@@ -252,6 +273,7 @@ _LEAST = {
     "train.keep_checkpoints": 1,
     "evaluation.every": 0,
     "evaluation.slots": 1,
+    "trace.max_mb": 1,
 }
 _MOST = 2**31 - 1  # int32 on the device
 

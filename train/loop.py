@@ -13,6 +13,7 @@ from train.report import write_report
 from train.run_folder import RunFolder
 from train.samples import keep_samples
 from train.tasks.registry import open_task
+from train.traces import RunTrace, open_trace
 from train.trainer import StepOutcome, Trainer
 from train.warm_start import ensure_checkpoint
 from train.watchdog import watched
@@ -55,12 +56,14 @@ class _Run:
         epochs = config.train.epochs * self._trainer.steps_per_epoch
         self._total = config.train.steps or epochs
         self._judge = Judge(bench, config)
+        self._trace = RunTrace()
         self._done = self._saved = 0  # steps done, and those that the newest checkpoint holds
 
     def go(self) -> dict[str, Any]:
         refusals = self._resume()
         self._folder.create()
         with (
+            self._open_trace() as self._trace,
             MetricsWriter(self._folder.path, self._done) as writer,
             TrainingProgress(self._total, self._done, quiet=self._quiet) as progress,
         ):
@@ -81,6 +84,10 @@ class _Run:
         before = [row.get("refused_steps", 0) for row in rows if row["step"] < self._done]
         return Refusals(self._config.train.max_refused, so_far=max(before, default=0))
 
+    def _open_trace(self) -> RunTrace:
+        config = self._config
+        return open_trace(config.trace, self._folder.traces, self._trainer, config.seed, self._done)
+
     def _train(self, writer: MetricsWriter, progress: TrainingProgress, refusals: Refusals) -> None:
         self._trainer.warm_up()
         if self._done == 0:
@@ -93,6 +100,7 @@ class _Run:
                 self._done = step + 1
                 row |= self._after_step(outcome)
                 writer.write(row)  # before the checkpoint: a kill between them leaves no gap
+                self._trace.keep(outcome)
                 progress.update(row)
                 if self._due(self._config.train.checkpoint_every) or refusals.too_many:
                     self._save()
@@ -121,6 +129,7 @@ class _Run:
     def _save(self) -> None:
         """A checkpoint of the steps done, where the newest one holds fewer."""
         if self._done > self._saved:
+            self._trace.flush()
             with watched(f"step {self._done}: checkpoint", self._config.train.stuck_after_s):
                 self._folder.checkpoints.save(
                     self._done, self._trainer.state, self._trainer.kept_history

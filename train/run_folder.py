@@ -22,7 +22,7 @@ _FREE = {
         "max_refused",
         "stuck_after_s",
     )
-}
+} | {"trace.enabled", "trace.max_mb"}
 # Errors of the file system that are no fault of the path given.
 _NO_MISTAKE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
@@ -33,6 +33,7 @@ class RunFolder:
     Attributes:
         path: The folder.
         checkpoints: Those of the run.
+        traces: Folder of the rollout trace.
     """
 
     def __init__(self, config: RunConfig) -> None:
@@ -43,6 +44,7 @@ class RunFolder:
         """
         self.path = Path(config.out)
         self.checkpoints = Checkpoints(self.path / "checkpoints", config.train.keep_checkpoints)
+        self.traces = self.path / "traces"
         self._text = to_yaml(config)
         self._stored = self.path / "config.yaml"
         if self._stored.exists():

@@ -79,6 +79,7 @@ def load_policy(section: ModelSection) -> tuple[Qwen3Policy, Params, TextCodec]:
             f"tokenizer: found {codec.vocab_size} tokens, allowed: at most the model's "
             f"{model_config.vocab_size}"
         )
+    checkpoint.check_tokenizer(folder)
     return Qwen3Policy(model_config, dtype), params, codec
 
 
@@ -112,6 +113,7 @@ def plain_engine(
         engine_settings(codec, config),
         slots=slots,
         draft_tokens=0,
+        best_tokens=0,
         sampling=replace(rollout_sampling(config), temperature=temperature),
     )
     return RolloutEngine(policy, NoDrafter(slots), settings)
@@ -130,6 +132,7 @@ def engine_settings(codec: TextCodec, config: RolloutConfig) -> EngineSettings:
         plain_rounds=config.plain_rounds,
         wave=config.wave,
         prefix_entries=config.prefix_entries,
+        best_tokens=config.best_tokens,
     )
 
 

@@ -1,6 +1,6 @@
 """Drafters that propose what a good one would not: verification must not mind.
 
-Legend: B rows, K draft budget, T tokens of a round, P prompt tokens.
+Legend: B rows, K draft budget, T tokens of a round, P prompt tokens, W words of a key.
 """
 
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ngramrl_jax.host.no_draft import NoDrafter
-from ngramrl_jax.types import Int32Array
+from ngramrl_jax.types import Int32Array, UInt32Array
 
 
 class ScriptedDrafter(NoDrafter):
@@ -21,7 +21,9 @@ class ScriptedDrafter(NoDrafter):
         self._prompt_B = np.zeros(rows, np.int32)
         self._said_B = np.zeros(rows, np.int32)
 
-    def start_row(self, row: int, prompt_id: int, prompt_P: Int32Array) -> None:
+    def start_row(
+        self, row: int, prompt_id: int, prompt_P: Int32Array, key_W: UInt32Array | None = None
+    ) -> None:
         """The row begins at the start of its prompt's script."""
         self._prompt_B[row], self._said_B[row] = prompt_id, 0
 

@@ -16,6 +16,7 @@ from ngramrl_jax.evidence.drafters import HostileDrafter, ScriptedDrafter
 from ngramrl_jax.evidence.epochs import requests_for
 from ngramrl_jax.evidence.plain_forward import PlainForward, Told, law
 from ngramrl_jax.evidence.subject import Effort, Finding, Subject
+from ngramrl_jax.host.draft import Rule
 from ngramrl_jax.host.history import History
 from ngramrl_jax.host.ngram import NgramDrafter
 from ngramrl_jax.host.protocol import Drafter
@@ -200,7 +201,8 @@ def _counts(context: Context, responses: Sequence[Rollout], place: int) -> np.nd
 def _drafter(kind: str, subject: Subject, contexts: Sequence[Context]) -> Drafter:
     rows = subject.settings.slots
     if kind == "history":
-        return NgramDrafter(rows, DRAFTED, History(window=64))
+        # Blind to the noise: its drafts fail often enough to show what verification does then.
+        return NgramDrafter(rows, DRAFTED, History(window=64), Rule(noise=False))
     if kind == "second best":
         script = {number: one.second_D for number, one in enumerate(contexts)}
         return ScriptedDrafter(rows, DRAFTED, script)

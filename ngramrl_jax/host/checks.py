@@ -30,6 +30,17 @@ def as_token_ids(name: str, tokens: ArrayLike) -> Int32Array:
     return np.array(given, np.int32)
 
 
+def as_id(name: str, value: int) -> int:
+    """The value itself.
+
+    Raises:
+        ValueError: It is below 0 or no int32.
+    """
+    if not 0 <= value <= _INT32_MAX:
+        raise ValueError(f"{name}: found {value}, allowed: 0 to {_INT32_MAX}")
+    return value
+
+
 def at_least(name: str, value: int, least: int) -> int:
     """The value itself.
 

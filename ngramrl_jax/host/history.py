@@ -1,76 +1,68 @@
 """The bounded history: the last rollouts of every prompt, and snapshots of them.
 
-What is kept is the tokens themselves. An index over them exists only for the prompts of the batch
-that is being sampled; it is made when the first row of a group starts (`acquire`) and kept up with
-every rollout that is observed. With the last row (`release`) it comes to rest: it stays for the
-siblings that are still queued, as long as there is room, until the batch ends (`drop_resting`). So
-the price of a prompt that waits for its next epoch is about that of its tokens.
-
-Legend: N response tokens of one rollout, R rollouts.
+Legend: N response tokens of one rollout, R rollouts, M best tokens of a position.
 """
 
-from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from threading import Lock
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from ngramrl_jax.host.checks import as_token_ids, at_least
-from ngramrl_jax.host.index import BYTES_PER_TOKEN, SuffixIndex, Weighted
-from ngramrl_jax.types import Int32Array
+from ngramrl_jax.host import log as logs
+from ngramrl_jax.host.checks import as_id, as_token_ids, at_least
+from ngramrl_jax.host.laws import Laws, laws_of, no_laws
+from ngramrl_jax.host.snapshot import Snapshot, Stored, from_arrays, to_arrays
+from ngramrl_jax.types import BestTokens, Int32Array
 
 # Python's own objects around one stored rollout, measured with tracemalloc (a test repeats it).
-_ROLLOUT_BYTES = 512
+_ROLLOUT_BYTES = 400
 
-_FRESH_WEIGHT = 2
-_OLDER_WEIGHT = 1
+_SMALLEST = 1024  # positions
+_SLACK = 4, 3  # a clearing makes the log so many parts large for what is so many: a quarter is free
 
 
-class _Rollout(NamedTuple):
+@dataclass(slots=True)
+class _Rollout:
     serial: int
+    prompt_id: int
     step: int
-    tokens_N: Int32Array
-
-    @property
-    def nbytes(self) -> int:
-        return self.tokens_N.nbytes + _ROLLOUT_BYTES
+    begin: int  # position of its START in the log
+    size: int  # tokens, START not counted
 
 
 class History:
     """The last `window` rollouts per prompt, within `max_bytes` overall, oldest out first.
 
-    The newest half of the window (rounded up) is fresh and weighs twice as much as the rest.
+    The rollouts stand in a log (`ngramrl_jax.host.log`) that is always ready to be searched. When
+    it is full, what lives is moved together and what was forgotten is gone; so a new rollout costs
+    a constant per token. Where `max_bytes` would leave less than a quarter of the log free then,
+    the oldest rollouts are forgotten until it does.
 
     Attributes:
         window: Rollouts kept per prompt; 0 keeps nothing.
-        max_bytes: Bound on `history_bytes` after every call: the oldest rollouts of all prompts
-            are forgotten for it. It charges the index of the prompts in use at its worst case
-            (`BYTES_PER_TOKEN`), and indices at rest are dropped before any rollout is forgotten,
-            so that what is forgotten never depends on the index's inner state.
-        index: The automata of the prompts in use or at rest.
+        max_bytes: Bound on `history_bytes` after every call.
+        log: The arrays, for kernels to read; other ones after an `observe`.
+        lock: Held while the log changes. Whoever reads it while another thread may observe holds
+            it too, since kernels let other threads run.
 
     Raises:
-        ValueError: `window` below 0 or `max_bytes` below 1.
+        ValueError: `window` below 0 or `max_bytes` below what an empty log takes.
     """
 
-    def __init__(self, window: int = 16, max_bytes: int = 2**30) -> None:
+    def __init__(self, window: int = 32, max_bytes: int = 2**30) -> None:
         self.window = at_least("window", window, 0)
-        self.max_bytes = at_least("max_bytes", max_bytes, 1)
-        self._fresh = (window + 1) // 2
-        self._users: Counter[int] = Counter()
-        self._resting: OrderedDict[int, None] = OrderedDict()  # indexed but unused, oldest first
+        self.max_bytes = at_least("max_bytes", max_bytes, logs.EMPTY_BYTES)
+        self.lock = Lock()
         self._clear()
-        self.index = SuffixIndex(self._weighted)
 
     def _clear(self) -> None:
+        self.log = logs.allocate(0)
         self._windows: dict[int, list[_Rollout]] = {}
-        self._order: OrderedDict[int, int] = OrderedDict()  # serial -> prompt id
+        self._order: dict[int, _Rollout] = {}  # by serial, oldest first
         self._next_serial = 0
         self._tokens = 0
-        self._bytes = 0
-        self._charge = 0  # for the index of prompts in use, at its worst case
-        self._resting_charge = 0  # likewise, for those at rest
 
     @property
     def history_tokens(self) -> int:
@@ -79,104 +71,64 @@ class History:
 
     @property
     def history_bytes(self) -> int:
-        """Bytes of the stored rollouts and of the index."""
-        return self._bytes + self.index.nbytes
+        """Bytes of the log, filled or not, and of Python's objects about its rollouts."""
+        return self.log.nbytes + len(self._order) * _ROLLOUT_BYTES
 
     @property
     def bytes_per_token(self) -> float:
         """`history_bytes` per stored token; 0 while nothing is stored."""
         return self.history_bytes / self._tokens if self._tokens else 0.0
 
+    def oldest(self, prompt_id: int) -> int:
+        """Where the prompt's oldest rollout begins in the log; `log.NONE` where there is none."""
+        window = self._windows.get(prompt_id)
+        return window[0].begin if window else logs.NONE
+
     def rollouts(self, prompt_id: int) -> list[Int32Array]:
         """Copies of the prompt's stored rollouts, oldest first."""
-        return [rollout.tokens_N.copy() for rollout in self._windows.get(prompt_id, [])]
+        return [
+            self.log.tokens_C[rollout.begin + 1 : rollout.begin + 1 + rollout.size].copy()
+            for rollout in self._windows.get(prompt_id, ())
+        ]
 
     def mean_length(self, prompt_id: int) -> float:
         """Mean tokens of the prompt's stored rollouts; 0 where there are none."""
         window = self._windows.get(prompt_id)
-        return sum(rollout.tokens_N.size for rollout in window) / len(window) if window else 0.0
+        return sum(rollout.size for rollout in window) / len(window) if window else 0.0
 
-    def acquire(self, prompt_id: int) -> None:
-        """A row takes the prompt into use: its history is indexed."""
-        self._users[prompt_id] += 1
-        if self._users[prompt_id] == 1:
-            charge = self._charge_for(prompt_id)
-            self._charge += charge
-            if prompt_id in self._resting:
-                del self._resting[prompt_id]
-                self._resting_charge -= charge
-            else:
-                self.index.open(prompt_id)
-            self._fit_budget()
-
-    def release(self, prompt_id: int) -> None:
-        """One row no longer uses the prompt; after the last one its index is at rest."""
-        self._users[prompt_id] -= 1
-        if self._users[prompt_id] == 0:
-            del self._users[prompt_id]
-            charge = self._charge_for(prompt_id)
-            self._charge -= charge
-            self._resting[prompt_id] = None
-            self._resting_charge += charge
-
-    def drop_resting(self) -> None:
-        """Drops every index at rest: no queued row will want it."""
-        while self._resting:
-            self._drop_oldest_resting()
-
-    def observe(self, prompt_id: int, tokens_N: ArrayLike, step: int) -> None:
+    def observe(
+        self, prompt_id: int, tokens_N: ArrayLike, step: int, best: BestTokens | None = None
+    ) -> None:
         """Adds a finished rollout, stop token included, and forgets what no longer fits.
 
+        Args:
+            prompt_id: 0 or more, an int32.
+            tokens_N: At least one id of 0 or more.
+            step: Training step, 0 or more, an int32.
+            best: The policy's most likely tokens at each position, where known.
+
         Raises:
-            ValueError: `tokens_N` is empty or not int32 ids of 0 or more; `prompt_id` or `step`
-                is negative.
+            ValueError: An argument is none of that, or `best` is not as long as the rollout.
         """
-        at_least("prompt_id", prompt_id, 0)
-        at_least("step", step, 0)
+        as_id("prompt_id", prompt_id)
+        as_id("step", step)
         ids_N = as_token_ids("tokens_N", tokens_N)
-        if self.window == 0:
-            return
-        rollout = _Rollout(self._next_serial, step, ids_N)
-        self._next_serial += 1
-        self._order[rollout.serial] = prompt_id
-        self._tokens += ids_N.size
-        self._bytes += rollout.nbytes
-        window = self._windows.setdefault(prompt_id, [])
-        window.append(rollout)
-        if self._is_indexed(prompt_id):
-            self._add_charge(prompt_id, _index_charge(rollout))
-            if len(window) > self._fresh:
-                fades = window[-1 - self._fresh]
-                change = _OLDER_WEIGHT - _FRESH_WEIGHT
-                self.index.change_weight(prompt_id, fades.tokens_N, change, fades.serial)
-            self.index.add(prompt_id, (ids_N, _FRESH_WEIGHT, rollout.serial))
-        if len(window) > self.window:
-            self._forget_oldest(prompt_id)
-        self._fit_budget()
+        laws = no_laws(ids_N.size) if best is None else laws_of(best, ids_N)
+        self._add(Stored(prompt_id, step, ids_N, laws))
 
-    def snapshot(self) -> dict[str, NDArray[np.int32]]:
-        """Everything stored, oldest rollout first, as arrays that any checkpointer takes.
-
-        `prompt_id_R`, `step_R` and `length_R` describe the rollouts and `tokens` holds their
-        tokens one after another, all int32. Entry 0 is a dummy (prompt -1, step -1, one token
-        -1), because some checkpointers refuse arrays of size zero.
-        """
-        stored = [
-            (prompt_id, rollout)
-            for prompt_id, window in self._windows.items()
-            for rollout in window
-        ]
-        stored.sort(key=lambda entry: entry[1].serial)
-        tokens = [rollout.tokens_N for _, rollout in stored]
-        return {
-            "prompt_id_R": np.array([-1, *(prompt_id for prompt_id, _ in stored)], np.int32),
-            "step_R": np.array([-1, *(rollout.step for _, rollout in stored)], np.int32),
-            "length_R": np.array([1, *(ids_N.size for ids_N in tokens)], np.int32),
-            "tokens": np.concatenate([np.array([-1], np.int32), *tokens]),
-        }
+    def snapshot(self) -> Snapshot:
+        """Everything stored, see `ngramrl_jax.host.snapshot`."""
+        living = self._order.values()
+        prompt_id_R = np.array([rollout.prompt_id for rollout in living], np.int32)
+        step_R = np.array([rollout.step for rollout in living], np.int32)
+        begin_R = np.array([rollout.begin for rollout in living], np.int32)
+        size_R = np.array([rollout.size for rollout in living], np.int32)
+        tokens_X, laws_X, ids_M, probs_M = logs.gathered(self.log, begin_R, size_R)
+        laws = Laws(laws_X, ids_M, probs_M)
+        return to_arrays(prompt_id_R, step_R, size_R, tokens_X, laws)
 
     def restore(self, snapshot: Mapping[str, ArrayLike]) -> None:
-        """Replaces everything stored; prompts in use stay in use.
+        """Replaces everything stored.
 
         A smaller window or budget than that of the snapshot keeps the newest.
 
@@ -184,82 +136,85 @@ class History:
             ValueError: An array is missing, holds what no snapshot holds, or does not fit the
                 others. Nothing has changed then.
         """
-        names = ("prompt_id_R", "step_R", "length_R", "tokens")
-        if missing := [name for name in names if name not in snapshot]:
-            raise ValueError(f"snapshot: found no {missing[0]}, allowed: {', '.join(names)}")
-        prompt_id_R, step_R, length_R, tokens = (np.asarray(snapshot[name]) for name in names)
-        for name in names:
-            array = np.asarray(snapshot[name])
-            if array.ndim != 1 or array.dtype.kind not in "iu" or array[1:].min(initial=0) < 0:
-                raise ValueError(
-                    f"{name}: found {array.dtype} of shape {array.shape}, allowed: one dimension "
-                    "of integers, none below 0 after the dummy"
-                )
-        if not prompt_id_R.shape == step_R.shape == length_R.shape or (
-            length_R.min(initial=1) < 1 or length_R.sum() != tokens.size
-        ):
-            raise ValueError(
-                f"snapshot: found {prompt_id_R.size} prompt ids, {step_R.size} steps, "
-                f"{length_R.size} lengths over {tokens.size} tokens, allowed: as many of each, "
-                "lengths of 1 or more that add up to the tokens"
-            )
-        texts = np.split(tokens, np.cumsum(length_R)[:-1])
-        users, self._users = self._users, Counter()
-        self._resting.clear()
-        self._clear()
-        self.index = SuffixIndex(self._weighted)
-        for prompt_id, step, ids_N in list(zip(prompt_id_R, step_R, texts, strict=True))[1:]:
-            self.observe(int(prompt_id), ids_N, int(step))
-        for prompt_id, count in users.items():
-            self.acquire(prompt_id)
-            self._users[prompt_id] = count
+        rollouts = from_arrays(snapshot)
+        with self.lock:
+            self._clear()
+        for rollout in rollouts:
+            self._add(rollout)
 
-    def _weighted(self, prompt_id: int) -> Iterator[Weighted]:
-        window = self._windows.get(prompt_id, [])
-        for age, rollout in zip(range(len(window) - 1, -1, -1), window, strict=True):
-            yield rollout.tokens_N, self._weight(age), rollout.serial
+    def _add(self, new: Stored) -> None:
+        if self.window == 0:
+            return
+        with self.lock:
+            if not self._make_room(new.tokens_N.size + 1, new.laws.ids_M.size):
+                return
+            begin = logs.append(self.log, new.prompt_id, new.tokens_N, *new.laws)
+            rollout = _Rollout(self._next_serial, new.prompt_id, new.step, begin, new.tokens_N.size)
+            self._next_serial += 1
+            self._order[rollout.serial] = rollout
+            self._tokens += rollout.size
+            window = self._windows.setdefault(new.prompt_id, [])
+            window.append(rollout)
+            if len(window) > self.window:
+                self._forget(window[0])
 
-    def _weight(self, age: int) -> int:
-        """Weight of the rollout that `age` newer ones of its prompt have followed."""
-        return _FRESH_WEIGHT if age < self._fresh else _OLDER_WEIGHT
-
-    def _is_indexed(self, prompt_id: int) -> bool:
-        return prompt_id in self._users or prompt_id in self._resting
-
-    def _charge_for(self, prompt_id: int) -> int:
-        return sum(map(_index_charge, self._windows.get(prompt_id, [])))
-
-    def _add_charge(self, prompt_id: int, change: int) -> None:
-        if prompt_id in self._users:
-            self._charge += change
-        else:
-            self._resting_charge += change
-
-    def _fit_budget(self) -> None:
-        needed = self._bytes + self._charge
-        while self._resting and needed + self._resting_charge > self.max_bytes:
-            self._drop_oldest_resting()
-        while self._order and self._bytes + self._charge > self.max_bytes:
-            self._forget_oldest(self._order[next(iter(self._order))])
-
-    def _drop_oldest_resting(self) -> None:
-        prompt_id, _ = self._resting.popitem(last=False)
-        self._resting_charge -= self._charge_for(prompt_id)
-        self.index.close(prompt_id)
-
-    def _forget_oldest(self, prompt_id: int) -> None:
-        window = self._windows[prompt_id]
-        weight = self._weight(len(window) - 1)
-        rollout = window.pop(0)
-        if not window:
-            del self._windows[prompt_id]
+    def _forget(self, rollout: _Rollout) -> None:
+        """Forgets a rollout, which is the oldest of its prompt; its place is cleared later."""
+        window = self._windows[rollout.prompt_id]
+        assert window[0] is rollout
+        window.pop(0)
         del self._order[rollout.serial]
-        self._tokens -= rollout.tokens_N.size
-        self._bytes -= rollout.nbytes
-        if self._is_indexed(prompt_id):
-            self._add_charge(prompt_id, -_index_charge(rollout))
-            self.index.remove(prompt_id, (rollout.tokens_N, weight, rollout.serial))
+        self._tokens -= rollout.size
+        if not window:
+            del self._windows[rollout.prompt_id]
+
+    def _make_room(self, positions: int, entries: int) -> bool:
+        """Whether so many more fit, after clearing and, where that must be, forgetting."""
+        used, used_entries = (int(number) for number in self.log.used)
+        capacity = self.log.tokens_C.size
+        if (
+            used + positions <= capacity
+            and used_entries + entries <= logs.ENTRIES * capacity
+            and self.history_bytes + _ROLLOUT_BYTES <= self.max_bytes
+        ):
+            return True
+        if _roomy(positions, entries) > self._most_positions(1):
+            return False
+        living = self._tokens + len(self._order)
+        living_entries = sum(map(self._entries, self._order.values()))
+        while (
+            wanted := _roomy(living + positions, living_entries + entries)
+        ) > self._most_positions(len(self._order) + 1):
+            oldest = next(iter(self._order.values()))
+            living -= oldest.size + 1
+            living_entries -= self._entries(oldest)
+            self._forget(oldest)
+        self._clear_away(max(wanted, min(_SMALLEST, self._most_positions(len(self._order) + 1))))
+        return True
+
+    def _most_positions(self, rollouts: int) -> int:
+        """Positions that the budget allows beside so many rollouts, and those to come."""
+        objects = _ROLLOUT_BYTES * -(-rollouts * _SLACK[0] // _SLACK[1])
+        return (self.max_bytes - objects - logs.EMPTY_BYTES) // logs.POSITION_BYTES
+
+    def _entries(self, rollout: _Rollout) -> int:
+        begin_end = self.log.law_C[[rollout.begin, rollout.begin + 1 + rollout.size]]
+        return int(begin_end[1] - begin_end[0])
+
+    def _clear_away(self, capacity: int) -> None:
+        """Moves the living together in a log of that capacity."""
+        living = list(self._order.values())
+        begin_R = np.array([rollout.begin for rollout in living], np.int32)
+        size_R = np.array([rollout.size for rollout in living], np.int32)
+        logs.move_together(self.log, begin_R, size_R)
+        if capacity != self.log.tokens_C.size:
+            self.log = logs.resized(self.log, capacity)
+        logs.chain_all(self.log)
+        for rollout, begin in zip(living, begin_R.tolist(), strict=True):
+            rollout.begin = begin
 
 
-def _index_charge(rollout: _Rollout) -> int:
-    return BYTES_PER_TOKEN * (rollout.tokens_N.size + 1)
+def _roomy(positions: int, entries: int) -> int:
+    """Capacity of a log in which so much leaves the stated share free."""
+    most = max(positions, -(-entries // logs.ENTRIES))
+    return -(-most * _SLACK[0] // _SLACK[1])

@@ -1,45 +1,47 @@
 """The NgramRL drafter: what the prompt's recent rollouts said next, proposed for all rows at once.
 
-Legend: B rows, K draft budget, T tokens of a round, P prompt tokens, N response tokens.
+Legend: B rows, K draft budget, T tokens of a round, P prompt tokens, N response tokens, W words of
+a key.
 """
 
 import numpy as np
 
-from ngramrl_jax.host import automaton
-from ngramrl_jax.host.arena import MATCH, NONE
-from ngramrl_jax.host.checks import as_rows, at_least
+from ngramrl_jax.host.checks import as_id, as_rows, at_least
+from ngramrl_jax.host.draft import Rows, Rule, draft_rows, draft_rows_in_parallel
 from ngramrl_jax.host.history import History
+from ngramrl_jax.host.log import GRAMS, NONE
+from ngramrl_jax.host.noise import row_key
 from ngramrl_jax.host.row_text import RowText
-from ngramrl_jax.types import Int32Array
+from ngramrl_jax.types import BestTokens, Int32Array, UInt32Array
+
+DEFAULT_RULE = Rule()
 
 _IDLE = -1
+_PARALLEL = 32  # rows from which all cores are worth starting
+_OWN_BUCKETS = 1024
 
 
 class NgramDrafter:
     """Drafts from the prompt's history; see `ngramrl_jax.host.protocol.Drafter`.
 
-    Each draft token continues the longest suffix of (start of response + response + draft so
-    far) that the prompt's history continues at all, with the token of the highest weight there:
-    occurrences, those in fresh rollouts counting twice. Equal weights: the token that the newer
-    rollout chose, then the lower id. Where the history continues no suffix, not even for a first
-    token, the row's own text is looked up instead: last occurrence of its last `max_ngram` tokens,
-    then of fewer, down to two.
+    Each draft token continues the longest suffix of (start of response + response + draft so far)
+    that occurs in the prompt's history, or the longest suffix of prompt + response that occurs in
+    the row's own prompt and response, where that one is longer. Of several places the newest eight
+    are asked, and each says how likely which token is: by the policy's law there, where the history
+    knows it, else by the token that was drawn. With the row's key known, the draft is the token
+    that the target would draw from the mean of these laws with its own noise
+    (`ngramrl_jax.host.noise`); without it, the most likely one.
 
-    Not thread-safe: one thread at a time calls a drafter or its history.
+    Not thread-safe: one thread at a time calls a drafter; the history may be observed by another.
 
     Attributes:
         history: Rollouts to draft from; may be shared by drafters.
         draft_tokens: K.
+        match_length_B: int32, length of the suffix that each of the last drafts continues.
     """
 
     def __init__(
-        self,
-        rows: int,
-        draft_tokens: int,
-        history: History,
-        *,
-        min_match: int = 1,
-        max_ngram: int = 3,
+        self, rows: int, draft_tokens: int, history: History, rule: Rule = DEFAULT_RULE
     ) -> None:
         """A drafter for `rows` idle rows.
 
@@ -47,41 +49,47 @@ class NgramDrafter:
             rows: B, at least 1.
             draft_tokens: K, at least 0.
             history: Rollouts to draft from.
-            min_match: Shortest suffix to continue from, at least 1; the start of the response
-                counts as a token, and a match of the whole response always suffices.
-            max_ngram: Longest suffix to look up in the row's own text; below 2 there is no such
-                look-up.
+            rule: How it guesses.
 
         Raises:
             ValueError: A setting lies outside its range.
         """
         self.draft_tokens = at_least("draft_tokens", draft_tokens, 0)
         self.history = history
-        self._min_match = at_least("min_match", min_match, 1)
-        self._text = RowText(at_least("rows", rows, 1), at_least("max_ngram", max_ngram, 0))
-        self._looks_up = max_ngram >= 2
-        self._prompts = [_IDLE] * rows
-        self._matches_B = np.zeros(rows, MATCH)
-        self._matches_B["root"] = NONE
-        self._index, self._generation = history.index, -1
+        self._rule = Rule(*rule)
+        at_least("followed", rule.followed, 1)
+        at_least("steps", rule.steps, 1)
+        at_least("skipped", rule.skipped, 0)
+        self.match_length_B = np.zeros(at_least("rows", rows, 1), np.int32)
+        self._text = RowText(rows, spare=draft_tokens)
+        self._prompt_B = np.full(rows, _IDLE, np.int32)
+        self._key_BW = np.zeros((rows, 2), np.uint32)
+        self._keyed_B = np.zeros(rows, bool)
+        self._noted_B = np.zeros(rows, np.int32)
+        self._chain_again()
 
     @property
     def rows(self) -> int:
         """B."""
-        return len(self._prompts)
+        return self.match_length_B.size
 
-    def start_row(self, row: int, prompt_id: int, prompt_P: Int32Array) -> None:
+    def start_row(
+        self, row: int, prompt_id: int, prompt_P: Int32Array, key_W: UInt32Array | None = None
+    ) -> None:
         """Slot `row` begins a new response to the prompt; its earlier state is forgotten.
 
         Raises:
-            ValueError: No such row, a negative prompt id, or tokens that are no int32 ids.
+            ValueError: No such row, or a prompt id or tokens that are no int32 of 0 or more.
         """
-        at_least("prompt_id", prompt_id, 0)
+        as_id("prompt_id", prompt_id)
         self.finish_row(row)
         self._text.start(row, prompt_P)
-        self.history.acquire(prompt_id)
-        self._prompts[row] = prompt_id
-        self._forget_match(row)
+        self._prompt_B[row] = prompt_id
+        self._keyed_B[row] = key_W is not None
+        if key_W is not None:
+            self._key_BW[row] = key_W
+        self._noted_B[row] = 0
+        self._bucket_BGH[row] = NONE
 
     def commit(self, tokens_BT: Int32Array, count_B: Int32Array) -> None:
         """Row r committed `tokens_BT[r, :count_B[r]]`; a count of 0 leaves the row untouched.
@@ -100,21 +108,18 @@ class NgramDrafter:
         limits_B = as_rows("limit_B", limit_B, (self.rows,))
         draft_BK = np.zeros((self.rows, self.draft_tokens), np.int32)
         length_B = np.zeros(self.rows, np.int32)
-        if self._index is not self.history.index or self._generation != self._index.generation:
-            self._find_roots()
-        automaton.draft_rows(
-            self._index.arena,
-            self._matches_B,
-            self._text.text_BS,
-            self._text.start_B,
-            self._text.end_B,
-            limits_B,
-            self._min_match,
-            draft_BK,
-            length_B,
-        )
-        if self._looks_up and not length_B.all():
-            self._text.draft_repeats(limits_B, draft_BK, length_B)
+        self.match_length_B = np.zeros(self.rows, np.int32)
+        draft = draft_rows if self.rows < _PARALLEL else draft_rows_in_parallel
+        with self.history.lock:
+            draft(
+                self.history.log,
+                self._view(),
+                self._rule,
+                limits_B,
+                draft_BK,
+                length_B,
+                self.match_length_B,
+            )
         return draft_BK, length_B
 
     def finish_row(self, row: int) -> None:
@@ -126,44 +131,60 @@ class NgramDrafter:
         if not 0 <= row < self.rows:
             raise ValueError(f"row: found {row}, allowed: 0 to {self.rows - 1}")
         self._text.stop(row)
-        self._matches_B["root"][row] = NONE
-        if self._prompts[row] != _IDLE:
-            self.history.release(self._prompts[row])
-            self._prompts[row] = _IDLE
+        self._prompt_B[row] = _IDLE
 
     def end_batch(self) -> None:
-        """Drops the indices of prompts that no row uses; see `History`."""
-        self.history.drop_resting()
+        """Nothing is held ready."""
 
-    def observe(self, prompt_id: int, tokens_N: Int32Array, step: int) -> None:
+    def observe(
+        self, prompt_id: int, tokens_N: Int32Array, step: int, best: BestTokens | None = None
+    ) -> None:
         """A finished rollout (stop token included) of training step `step` becomes history.
 
         Raises:
             ValueError: See `History.observe`.
         """
-        self.history.observe(prompt_id, tokens_N, step)
+        self.history.observe(prompt_id, tokens_N, step, best)
 
-    def _forget_match(self, row: int) -> None:
-        self._matches_B["root"][row] = self.history.index.root(self._prompts[row])
-        self._matches_B["seen"][row] = NONE
+    def _view(self) -> Rows:
+        if self._chain_BGS.shape[2] != self._text.text_BS.shape[1]:
+            self._chain_again()
+        oldest = [self.history.oldest(prompt_id) for prompt_id in self._prompt_B.tolist()]
+        return Rows(
+            text_BS=self._text.text_BS,
+            start_B=self._text.start_B,
+            end_B=self._text.end_B,
+            owner_B=self._prompt_B,
+            oldest_B=np.array(oldest, np.int32),
+            key_BW=self._key_BW,
+            keyed_B=self._keyed_B,
+            noted_B=self._noted_B,
+            chain_BGS=self._chain_BGS,
+            bucket_BGH=self._bucket_BGH,
+        )
 
-    def _find_roots(self) -> None:
-        """Roots have moved: every row matches its text afresh from its prompt's new root."""
-        self._index, self._generation = self.history.index, self.history.index.generation
-        for row, prompt_id in enumerate(self._prompts):
-            if prompt_id != _IDLE:
-                self._forget_match(row)
+    def _chain_again(self) -> None:
+        """Chains for texts of the present capacity; they fill when next needed."""
+        capacity = self._text.text_BS.shape[1]
+        self._noted_B[:] = 0
+        self._chain_BGS = np.zeros((self.rows, len(GRAMS), capacity), np.int32)
+        buckets = max(_OWN_BUCKETS, 1 << (capacity - 1).bit_length())
+        self._bucket_BGH = np.full((self.rows, len(GRAMS), buckets), NONE, np.int32)
 
 
 def warm_up() -> None:
     """Compiles every kernel, or loads it from the cache on disk, before it is needed in a hurry."""
+    tokens_N = np.array([1, 2, 1, 2], np.int32)
+    best = BestTokens(np.ones((4, 2), np.int32), np.zeros((4, 2), np.float32))
     history = History(window=1)
-    drafter = NgramDrafter(1, 2, history)
-    one_B = np.ones(1, np.int32)
-    drafter.start_row(0, 0, np.array([1, 2, 1, 2], np.int32))
-    drafter.propose(one_B)
-    for step in range(3):
-        drafter.observe(0, np.array([1, 1, 2, 1], np.int32), step)
-        drafter.propose(one_B)
-        drafter.commit(one_B[:, None], one_B)
-    drafter.finish_row(0)
+    for rows in (1, _PARALLEL):
+        drafter = NgramDrafter(rows, 2, history)
+        one_B = np.ones(rows, np.int32)
+        for row in range(rows):
+            drafter.start_row(row, 0, tokens_N, np.zeros(2, np.uint32))
+        for step in range(2):
+            drafter.propose(one_B)
+            drafter.commit(one_B[:, None], one_B)
+            drafter.observe(0, tokens_N, step, best)
+    history.restore(history.snapshot())
+    row_key(0, 0, 0, 0, 0)

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from ngramrl_jax.types import Int32Array
+from ngramrl_jax.types import BestTokens, Int32Array, UInt32Array
 
 
 class Drafter(Protocol):
@@ -10,11 +10,18 @@ class Drafter(Protocol):
 
     A drafter holds per-row state for `rows` slots and is told, between rounds, what each row
     committed. It may propose anything at all: a bad draft costs speed, never correctness.
-    Legend: B rows, K draft budget, T tokens of a round, P prompt tokens, N response tokens.
+    Legend: B rows, K draft budget, T tokens of a round, P prompt tokens, N response tokens,
+    W words of a key.
     """
 
-    def start_row(self, row: int, prompt_id: int, prompt_P: Int32Array) -> None:
-        """Slot `row` begins a new response to the prompt; its earlier state is forgotten."""
+    def start_row(
+        self, row: int, prompt_id: int, prompt_P: Int32Array, key_W: UInt32Array | None = None
+    ) -> None:
+        """Slot `row` begins a new response to the prompt; its earlier state is forgotten.
+
+        `key_W` is the row's key, with whose noise the target will sample; None where a draft must
+        not know it, or cannot.
+        """
         ...
 
     def commit(self, tokens_BT: Int32Array, count_B: Int32Array) -> None:
@@ -41,6 +48,11 @@ class Drafter(Protocol):
         """All rows are idle and none is queued: nothing needs to be held ready any longer."""
         ...
 
-    def observe(self, prompt_id: int, tokens_N: Int32Array, step: int) -> None:
-        """A finished rollout (stop token included) of training step `step` becomes history."""
+    def observe(
+        self, prompt_id: int, tokens_N: Int32Array, step: int, best: BestTokens | None = None
+    ) -> None:
+        """A finished rollout (stop token included) of training step `step` becomes history.
+
+        `best` holds what the target thought most likely at each of its positions, where known.
+        """
         ...

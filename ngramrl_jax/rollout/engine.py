@@ -13,6 +13,7 @@ from time import perf_counter
 import jax
 import numpy as np
 
+from ngramrl_jax.host.noise import row_key
 from ngramrl_jax.host.protocol import Drafter
 from ngramrl_jax.protocols import Params, Policy
 from ngramrl_jax.rollout.admit import ROW_COLUMNS, admission_row
@@ -50,7 +51,8 @@ class RolloutEngine:
             settings: Shapes and schedule.
         """
         self.settings = settings
-        rule = DecodeRule(settings.sampling, settings.stop_ids, settings.verifier)
+        best_tokens = min(settings.best_tokens, policy.vocab_size)
+        rule = DecodeRule(settings.sampling, settings.stop_ids, settings.verifier, best_tokens)
         self.programs = Programs(policy, rule, settings.plain_rounds)
         self._drafter = drafter
         self._live_ladder = length_ladder(settings.capacity)
@@ -61,7 +63,8 @@ class RolloutEngine:
         self._index = PrefixIndex(entries)
         self._prefixes = policy.init_cache(entries, settings.max_prompt_tokens)
         self._state = empty_state(policy, settings.slots, settings.capacity)
-        self._slots = SlotTable(settings.slots, settings.max_new_tokens)
+        self._best_tokens = best_tokens
+        self._slots = SlotTable(settings.slots, settings.max_new_tokens, best_tokens)
 
     def warm_up(self, params: Params) -> None:
         """Compiles every program on idle slots, so that no compilation lands inside a rollout."""
@@ -116,9 +119,9 @@ class RolloutEngine:
             known = perf_counter()
             for row in self._slots.finished_rows():
                 stopped = bool(result.stopped_B[row])
-                rollout = self._slots.take(row, stopped, policy_version, step)
+                rollout = self._slots.take(row, stopped, policy_version, step, counters.dispatches)
                 self._drafter.finish_row(row)
-                self._drafter.observe(rollout.prompt_id, rollout.tokens_N, step)
+                self._drafter.observe(rollout.prompt_id, rollout.tokens_N, step, rollout.best)
                 done[rollout.identity] = rollout
             counters.turnover_seconds += filled - begun + perf_counter() - known
         self._drafter.end_batch()
@@ -156,8 +159,10 @@ class RolloutEngine:
                 self._prefill(params, request.prompt_P, entry)
                 counters.prefills += 1
             rows_NX[line] = admission_row(slot, entry, request, seed, step)
-            self._slots.place(slot, request)
-            self._drafter.start_row(slot, request.prompt_id, request.prompt_P)
+            self._slots.place(slot, request, counters.dispatches)
+            shares_noise = self.settings.shares_noise
+            key_W = row_key(seed, step, *request.identity) if shares_noise else None
+            self._drafter.start_row(slot, request.prompt_id, request.prompt_P, key_W)
         self._admit(rows_NX)
 
     def _prefill(self, params: Params, prompt_P: Int32Array, entry: int) -> None:
@@ -182,7 +187,7 @@ class RolloutEngine:
         drafted = perf_counter()
         packed = self._dispatch(params, draft_BK, drafted_B, self._live(), waiting)
         dispatched = perf_counter()
-        result = unpack_result(jax.device_get(packed))
+        result = unpack_result(jax.device_get(packed), self._best_tokens)
         known = perf_counter()
         rounds_B = running_B.astype(np.int32) if self.settings.draft_tokens else result.count_B
         self._slots.record(result, rounds_B)

@@ -4,7 +4,7 @@ Plain decoding is the speculative round with an empty draft, several of them in 
 the two differ in their drafts and in nothing else.
 
 Legend: B rows, K draft budget, T = K + 1 tokens of a forward, N plain rounds of a dispatch,
-V vocabulary.
+V vocabulary, R best tokens of a position.
 """
 
 from dataclasses import dataclass, replace
@@ -35,13 +35,16 @@ class DecodeRule:
         stop_ids: Ids that end a response; the stop token itself is committed.
         verifier: "coupled" gives plain decoding's tokens for equal keys; "rejection" gives the
             same distribution by the ratio test.
+        best_tokens: R, how many of the target's most likely tokens come back of each position.
     """
 
     sampling: Sampling
     stop_ids: tuple[int, ...]
     verifier: VerifierName = "coupled"
+    best_tokens: int = 0
 
 
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class _Commit:
     """The tokens of one round after cutting at stop and room; fields as in `RoundResult`."""
@@ -51,6 +54,8 @@ class _Commit:
     stopped_B: jax.Array
     tokens_BT: jax.Array
     logp_BT: jax.Array
+    best_BTR: jax.Array
+    best_logp_BTR: jax.Array
 
 
 def speculative_round(
@@ -117,8 +122,9 @@ def plain_rounds(
         stopped_B=jnp.zeros(rows, bool),
         tokens_BT=jnp.zeros((rows, rounds), jnp.int32),
         logp_BT=jnp.zeros((rows, rounds), jnp.float32),
+        best_BTR=jnp.zeros((rows, rounds, rule.best_tokens), jnp.int32),
+        best_logp_BTR=jnp.zeros((rows, rounds, rule.best_tokens), jnp.float32),
     )
-    total = (blank.count_B, blank.stopped_B, blank.tokens_BT, blank.logp_BT)
 
     def unfinished(carry: tuple) -> jax.Array:
         n, state, _ = carry
@@ -127,19 +133,29 @@ def plain_rounds(
         return (n < rounds) & jnp.any(running_B) & (freed < leave_at)
 
     def body(carry: tuple) -> tuple:
-        n, state, (count_B, stopped_B, tokens_BN, logp_BN) = carry
+        n, state, total = carry
         state, commit = _round(policy, rule, params, state, no_draft_BK, no_length_B, live)
-        total = (
-            count_B + commit.count_B,
-            stopped_B | commit.stopped_B,
-            jax.lax.dynamic_update_slice(tokens_BN, commit.tokens_BT, (0, n)),
-            jax.lax.dynamic_update_slice(logp_BN, commit.logp_BT, (0, n)),
-        )
-        return n + 1, state, total
+        return n + 1, state, _append(total, commit, n)
 
-    start = (jnp.zeros((), jnp.int32), state, total)
-    _, state, (count_B, stopped_B, tokens_BN, logp_BN) = jax.lax.while_loop(unfinished, body, start)
-    return state, pack_result(count_B, blank.kept_B, stopped_B, tokens_BN, logp_BN)
+    start = (jnp.zeros((), jnp.int32), state, blank)
+    _, state, total = jax.lax.while_loop(unfinished, body, start)
+    return state, _pack(total)
+
+
+def _append(total: _Commit, commit: _Commit, n: jax.Array) -> _Commit:
+    """The commits of a plain dispatch so far and those of its round n."""
+    columns = {
+        name: jax.lax.dynamic_update_slice_in_dim(
+            getattr(total, name), getattr(commit, name), n, axis=1
+        )
+        for name in ("tokens_BT", "logp_BT", "best_BTR", "best_logp_BTR")
+    }
+    return replace(
+        total,
+        count_B=total.count_B + commit.count_B,
+        stopped_B=total.stopped_B | commit.stopped_B,
+        **columns,
+    )
 
 
 def _round(
@@ -156,8 +172,10 @@ def _round(
     known_BK = jnp.clip(draft_BK, 0, policy.vocab_size - 1)
     tokens_BT = jnp.concatenate([state.last_B[:, None], known_BK], axis=1)
     logits_BTV, cache = policy.forward(params, tokens_BT, position_B, state.cache, live=live)
-    verdict = _verify(rule, state, logits_BTV, draft_BK, draft_length_B)
-    commit = _cut(verdict, state.room_B, rule.stop_ids)
+    logp_BTV = adjusted_log_probs(logits_BTV, rule.sampling)
+    verdict = _verify(rule, state, logp_BTV, draft_BK, draft_length_B)
+    best_logp_BTR, best_BTR = jax.lax.top_k(logp_BTV, rule.best_tokens)
+    commit = _cut(verdict, best_BTR, best_logp_BTR, state.room_B, rule.stop_ids)
     last_B = jnp.take_along_axis(
         commit.tokens_BT, jnp.maximum(commit.count_B - 1, 0)[:, None], axis=1
     )[:, 0]
@@ -174,13 +192,12 @@ def _round(
 def _verify(
     rule: DecodeRule,
     state: DecodeState,
-    logits_BTV: jax.Array,
+    logp_BTV: jax.Array,
     draft_BK: jax.Array,
     draft_length_B: jax.Array,
 ) -> Verdict:
-    logp_BTV = adjusted_log_probs(logits_BTV, rule.sampling)
     key_B = wrap_key_data(state.key_data_BW)
-    key_BT = position_keys(key_B, state.length_B, logits_BTV.shape[1])
+    key_BT = position_keys(key_B, state.length_B, logp_BTV.shape[1])
     if rule.verifier == "rejection":
         return verify_rejection(logp_BTV, draft_BK, draft_length_B, key_BT, None)
     greedy = rule.sampling.greedy  # a single point needs no noise
@@ -188,7 +205,13 @@ def _verify(
     return verify_coupled(logp_BTV, draft_BK, draft_length_B, noise_BTV)
 
 
-def _cut(verdict: Verdict, room_B: jax.Array, stop_ids: tuple[int, ...]) -> _Commit:
+def _cut(
+    verdict: Verdict,
+    best_BTR: jax.Array,
+    best_logp_BTR: jax.Array,
+    room_B: jax.Array,
+    stop_ids: tuple[int, ...],
+) -> _Commit:
     """Accepted draft plus the emitted token, cut behind the first stop token and at the room."""
     count_B = jnp.minimum(verdict.accepted_B + 1, room_B)
     offset_BT = jax.lax.broadcasted_iota(jnp.int32, verdict.tokens_BT.shape, 1)
@@ -203,10 +226,18 @@ def _cut(verdict: Verdict, room_B: jax.Array, stop_ids: tuple[int, ...]) -> _Com
         stopped_B=stopped_B,
         tokens_BT=verdict.tokens_BT,
         logp_BT=verdict.logp_BT,
+        best_BTR=best_BTR,
+        best_logp_BTR=best_logp_BTR,
     )
 
 
 def _pack(commit: _Commit) -> jax.Array:
     return pack_result(
-        commit.count_B, commit.kept_B, commit.stopped_B, commit.tokens_BT, commit.logp_BT
+        commit.count_B,
+        commit.kept_B,
+        commit.stopped_B,
+        commit.tokens_BT,
+        commit.logp_BT,
+        commit.best_BTR,
+        commit.best_logp_BTR,
     )

@@ -25,6 +25,8 @@ class EngineSettings:
             no prompt is pushed out before its rows are admitted. With fewer than the prompts of
             a step, waves run a prompt again for each sibling.
         wave: Siblings of a group that start in the same wave.
+        best_tokens: R, how many of the target's most likely tokens are kept of each position, for
+            the drafter to learn from; 0 keeps none.
 
     Raises:
         ValueError: A setting lies outside its range.
@@ -41,6 +43,7 @@ class EngineSettings:
     refill_slots: int = 2
     prefix_entries: int = 0
     wave: int = 1
+    best_tokens: int = 8
 
     def __post_init__(self) -> None:
         least = {
@@ -52,12 +55,22 @@ class EngineSettings:
             "refill_slots": 1,
             "prefix_entries": 0,
             "wave": 1,
+            "best_tokens": 0,
         }
         for name, low in least.items():
             if getattr(self, name) < low:
                 raise ValueError(f"{name}: found {getattr(self, name)}, allowed: {low} or more")
         if self.verifier not in ("coupled", "rejection"):
             raise ValueError(f"verifier: found {self.verifier}, allowed: coupled, rejection")
+
+    @property
+    def shares_noise(self) -> bool:
+        """Whether drafters are told the rows' keys.
+
+        The rejection verifier's proof wants drafts that know nothing of its randomness, and
+        arg-max uses none.
+        """
+        return self.verifier == "coupled" and not self.sampling.greedy
 
     @property
     def capacity(self) -> int:

@@ -1,6 +1,6 @@
 """The host's view of the slots: which request sits where and what it has said so far.
 
-Legend: B rows, T token columns of a result, N response tokens.
+Legend: B rows, T token columns of a result, N response tokens, R best tokens of a position.
 """
 
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ngramrl_jax.rollout.wire import RoundResult
-from ngramrl_jax.types import BoolArray, Int32Array, Rollout, RolloutRequest
+from ngramrl_jax.types import BestTokens, BoolArray, Int32Array, Rollout, RolloutRequest
 
 
 class SlotTable:
@@ -19,16 +19,19 @@ class SlotTable:
         room_B: int32, response tokens left; 0 for idle rows, as on the device.
     """
 
-    def __init__(self, rows: int, longest_response: int) -> None:
-        """An empty table for responses of up to `longest_response` tokens."""
+    def __init__(self, rows: int, longest_response: int, best_tokens: int) -> None:
+        """An empty table for responses of up to `longest_response` tokens, R best ones of each."""
         self.length_B = np.ones(rows, np.int32)
         self.room_B = np.zeros(rows, np.int32)
         self._requests: list[RolloutRequest | None] = [None] * rows
+        self._started_B = np.zeros(rows, np.int32)
         self._filled_B = np.zeros(rows, np.int32)
         self._rounds_B = np.zeros(rows, np.int32)
         self._tokens_BN = np.zeros((rows, longest_response), np.int32)
         self._logps_BN = np.zeros((rows, longest_response), np.float32)
         self._drafted_BN = np.zeros((rows, longest_response), bool)
+        self._best_BNR = np.zeros((rows, longest_response, best_tokens), np.int32)
+        self._best_logps_BNR = np.zeros((rows, longest_response, best_tokens), np.float32)
 
     @property
     def running_B(self) -> BoolArray:
@@ -39,12 +42,13 @@ class SlotTable:
         """Slots that hold no request, in rising order."""
         return np.flatnonzero([request is None for request in self._requests]).astype(np.int32)
 
-    def place(self, row: int, request: RolloutRequest) -> None:
-        """Puts a request into an idle slot."""
+    def place(self, row: int, request: RolloutRequest, started: int = 0) -> None:
+        """Puts a request into an idle slot, after `started` dispatches of its step."""
         assert self._requests[row] is None, f"slot {row} is taken"
         self._requests[row] = request
         self.length_B[row] = len(request.prompt_P)
         self.room_B[row] = request.max_new_tokens
+        self._started_B[row] = started
         self._filled_B[row] = 0
         self._rounds_B[row] = 0
 
@@ -56,6 +60,8 @@ class SlotTable:
         self._tokens_BN[row, place] = result.tokens_BT[row, column]
         self._logps_BN[row, place] = result.logp_BT[row, column]
         self._drafted_BN[row, place] = column < result.kept_B[row]
+        self._best_BNR[row, place] = result.best_BTR[row, column]
+        self._best_logps_BNR[row, place] = result.best_logp_BTR[row, column]
         self._filled_B += result.count_B
         self._rounds_B += rounds_B
         self.length_B += result.count_B
@@ -65,12 +71,21 @@ class SlotTable:
         """Slots whose request is done but not taken out yet, in rising order."""
         return (int(row) for row in np.flatnonzero(~self.running_B) if self._requests[row])
 
-    def take(self, row: int, stopped: bool, policy_version: int, step: int) -> Rollout:
-        """Takes the finished rollout out of slot `row` and leaves the slot idle."""
+    def take(
+        self, row: int, stopped: bool, policy_version: int, step: int, finished: int = 0
+    ) -> Rollout:
+        """Takes the rollout, complete after `finished` dispatches of its step, out of slot `row`.
+
+        The slot is idle then.
+        """
         request = self._requests[row]
         assert request is not None, f"slot {row} is empty"
         self._requests[row] = None
         filled = self._filled_B[row]
+        best = BestTokens(
+            ids_NR=self._best_BNR[row, :filled].copy(),
+            logps_NR=self._best_logps_BNR[row, :filled].copy(),
+        )
         return Rollout(
             prompt_id=request.prompt_id,
             sibling=request.sibling,
@@ -83,4 +98,8 @@ class SlotTable:
             step=step,
             rounds=int(self._rounds_B[row]),
             attempt=request.attempt,
+            best=best if best.ids_NR.shape[1] else None,
+            slot=row,
+            started=int(self._started_B[row]),
+            finished=finished,
         )

@@ -4,7 +4,7 @@ Several small copies cost more than one: each is a call of its own, and each res
 the device by itself. So a round takes one int32 table and gives one back; log-probabilities
 travel as the bits of their float32.
 
-Legend: B rows, K draft budget, T token columns of a result.
+Legend: B rows, K draft budget, T token columns of a result, R best tokens of a position.
 """
 
 from dataclasses import dataclass
@@ -28,6 +28,8 @@ class RoundResult:
         stopped_B: bool, True where the last committed token is a stop token.
         tokens_BT: int32, the committed tokens; only the first `count_B` of a row mean anything.
         logp_BT: float32, their log-probabilities under the adjusted distribution (nats).
+        best_BTR: int32, the R most likely tokens at each of these positions, best first.
+        best_logp_BTR: float32, their log-probabilities.
     """
 
     count_B: Int32Array
@@ -35,6 +37,8 @@ class RoundResult:
     stopped_B: BoolArray
     tokens_BT: Int32Array
     logp_BT: Float32Array
+    best_BTR: Int32Array
+    best_logp_BTR: Float32Array
 
 
 def pack_drafts(draft_BK: Int32Array, length_B: Int32Array) -> Int32Array:
@@ -53,21 +57,29 @@ def pack_result(
     stopped_B: jax.Array,
     tokens_BT: jax.Array,
     logp_BT: jax.Array,
+    best_BTR: jax.Array,
+    best_logp_BTR: jax.Array,
 ) -> jax.Array:
     """Device side: everything the host learns about a dispatch, as one int32 array."""
     head_BX = jnp.stack([count_B, kept_B, stopped_B.astype(jnp.int32)], axis=1)
-    bits_BT = jax.lax.bitcast_convert_type(logp_BT.astype(jnp.float32), jnp.int32)
-    return jnp.concatenate([head_BX, tokens_BT, bits_BT], axis=1)
+    ids_BTX = jnp.concatenate([tokens_BT[..., None], best_BTR], axis=2)
+    logps_BTX = jnp.concatenate([logp_BT[..., None], best_logp_BTR], axis=2).astype(jnp.float32)
+    bits_BTX = jax.lax.bitcast_convert_type(logps_BTX, jnp.int32)
+    body_BTX = jnp.concatenate([ids_BTX, bits_BTX], axis=2)
+    return jnp.concatenate([head_BX, body_BTX.reshape(len(count_B), -1)], axis=1)
 
 
-def unpack_result(packed_BX: Int32Array) -> RoundResult:
-    """Host side: the inverse of `pack_result`."""
-    middle = (_HEAD + packed_BX.shape[1]) // 2
-    bits_BT = np.ascontiguousarray(packed_BX[:, middle:])
+def unpack_result(packed_BX: Int32Array, best_tokens: int) -> RoundResult:
+    """Host side: the inverse of `pack_result` with R = `best_tokens`."""
+    body_BTX = packed_BX[:, _HEAD:].reshape(len(packed_BX), -1, 2 * (1 + best_tokens))
+    ids_BTX, bits_BTX = np.split(body_BTX, 2, axis=2)
+    logps_BTX = np.ascontiguousarray(bits_BTX).view(np.float32)
     return RoundResult(
         count_B=packed_BX[:, 0],
         kept_B=packed_BX[:, 1],
         stopped_B=packed_BX[:, 2].astype(bool),
-        tokens_BT=packed_BX[:, _HEAD:middle],
-        logp_BT=bits_BT.view(np.float32),
+        tokens_BT=ids_BTX[..., 0],
+        logp_BT=logps_BTX[..., 0],
+        best_BTR=ids_BTX[..., 1:],
+        best_logp_BTR=logps_BTX[..., 1:],
     )

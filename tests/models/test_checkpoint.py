@@ -146,7 +146,7 @@ def test_what_must_not_be_saved(saved, tmp_path, small, small_params, tokenizer)
 def test_an_interrupted_save_leaves_nothing_under_the_name(
     tmp_path, monkeypatch, small, small_params, tokenizer
 ):
-    def full_disk(folder, record):
+    def full_disk(folder, record, beside):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(fingerprints, "write", full_disk)

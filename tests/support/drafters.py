@@ -14,7 +14,7 @@ class RandomDrafter:
         self._rng = np.random.default_rng(seed)
         self.events: list[tuple] = []
 
-    def start_row(self, row, prompt_id, prompt_P):
+    def start_row(self, row, prompt_id, prompt_P, key_W=None):
         self.events.append(("start", row, prompt_id))
 
     def commit(self, tokens_BT, count_B):
@@ -32,7 +32,7 @@ class RandomDrafter:
     def end_batch(self):
         self.events.append(("end",))
 
-    def observe(self, prompt_id, tokens_N, step):
+    def observe(self, prompt_id, tokens_N, step, best=None):
         self.events.append(("observe", prompt_id, tokens_N.copy(), step))
 
 
@@ -45,7 +45,7 @@ class OracleDrafter(RandomDrafter):
         self._started: dict[int, int] = {}
         self._text = [np.zeros(0, np.int32)] * rows
 
-    def start_row(self, row, prompt_id, prompt_P):
+    def start_row(self, row, prompt_id, prompt_P, key_W=None):
         sibling = self._started.get(prompt_id, 0)  # wave order starts siblings in rising order
         self._started[prompt_id] = sibling + 1
         self._text[row] = self._future[prompt_id, sibling]

@@ -260,6 +260,14 @@ def _more_tokens(tiny):
     (tiny / "tokenizer.json").write_text(json.dumps(tokenizer))
 
 
+def _exchange_two_tokens(tiny):
+    tokenizer = json.loads((tiny / "tokenizer.json").read_text())
+    vocab = tokenizer["model"]["vocab"]
+    one, other = list(vocab)[300:302]
+    vocab[one], vocab[other] = vocab[other], vocab[one]
+    (tiny / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+
 def _truncate(tiny):
     largest = max(
         (p for p in (tiny / "params").rglob("*") if p.is_file()), key=lambda p: p.stat().st_size
@@ -270,6 +278,7 @@ def _truncate(tiny):
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
+        (_exchange_two_tokens, "tokenizer: found another"),
         (_drop("config.json"), "config.json"),
         (_drop("tokenizer.json"), "tokenizer.json"),
         (_drop("tokenizer_config.json"), "tokenizer_config.json"),

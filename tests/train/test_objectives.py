@@ -56,6 +56,16 @@ def test_means_over_sequences_tokens_and_a_constant():
     assert (constant_mean(mask_NR, max_length=16) * loss_NR).sum() == pytest.approx(2 / 32)
 
 
+@pytest.mark.parametrize("lengths", [[1], [1, 0], [2, 8], [3, 1, 1]])
+def test_the_weights_of_a_mean_add_up_to_one(lengths):
+    """Down to one token in the whole batch; the constant divides by what could have been said."""
+    mask_NR = lengths_mask(*lengths)
+    for mean in (sequence_mean, token_mean):
+        assert mean(mask_NR).sum() == pytest.approx(1.0)
+    share = sum(lengths) / np.count_nonzero(lengths)
+    assert constant_mean(mask_NR, max_length=1).sum() == pytest.approx(share)
+
+
 @pytest.mark.parametrize("objective", ALL)
 def test_rows_without_tokens_change_no_weight(objective):
     mask_NR = lengths_mask(2, 8, 5)
@@ -195,6 +205,23 @@ def test_kl_of_a_policy_with_itself_is_exactly_zero_whatever_is_masked():
     assert (losses.kl_BR == 0.0).all()
 
 
+def test_the_loss_holds_beta_times_the_kl_and_nothing_off_the_mask():
+    rng = np.random.default_rng(1)
+    logp_BR, old_BR, reference_BR = jnp.asarray(rng.normal(size=(3, 2, 8)), jnp.float32)
+    mask_BR = jnp.asarray(lengths_mask(3, 8))
+    given = (logp_BR, old_BR, reference_BR, jnp.array([1.0, -2.0]), mask_BR)
+    for beta in (0.0, 0.1):
+        losses = token_losses(grpo(kl=beta), *given)
+        without = token_losses(grpo(), logp_BR, old_BR, None, *given[3:])
+        assert without.kl_BR is None
+        kl_BR = jnp.where(mask_BR, kl_k3(logp_BR, old_BR, reference_BR), 0.0)
+        assert float(jnp.abs(kl_BR).max()) > 0.1
+        np.testing.assert_array_equal(losses.kl_BR, kl_BR)
+        np.testing.assert_allclose(losses.loss_BR, without.loss_BR + beta * kl_BR, rtol=1e-6)
+        assert (losses.loss_BR[~mask_BR] == 0.0).all()
+        assert not losses.clipped_BR[~mask_BR].any()
+
+
 def test_supervised_loss_is_the_mean_cross_entropy():
     logp_BR = -jnp.arange(16.0).reshape(2, 8)
     mask_BR = lengths_mask(2, 3)
@@ -207,8 +234,34 @@ def test_soft_overlong_penalty_falls_in_a_line():
         np.array([1, 80, 85, 90, 100, 120], np.int32), max_length=100, buffer=20
     )
     np.testing.assert_allclose(penalty_N, [0, 0, -0.25, -0.5, -1, -1])
-    with pytest.raises(ValueError, match="buffer: found 101"):
-        soft_overlong_penalty(np.array([1], np.int32), max_length=100, buffer=101)
+    for buffer in (0, 101):
+        with pytest.raises(ValueError, match=f"buffer: found {buffer}"):
+            soft_overlong_penalty(np.array([1], np.int32), max_length=100, buffer=buffer)
+
+
+@pytest.mark.parametrize(
+    ("buffer", "penalties"), [(1, [0, 0, -1, -1]), (4, [-0.25, -0.75, -1, -1])]
+)
+def test_the_overlong_buffer_may_be_one_token_or_the_whole_length(buffer, penalties):
+    length_N = np.array([1, 3, 4, 5], np.int32)
+    penalty_N = soft_overlong_penalty(length_N, max_length=4, buffer=buffer)
+    assert penalty_N.dtype == np.float32
+    np.testing.assert_allclose(penalty_N, penalties)
+
+
+def test_settings_that_nobody_gives_are_those_of_the_papers():
+    """ε = 0.2 (DAPO: 0.28 above), and no KL unless asked for."""
+    settings = {
+        name: (objective.clip_low, objective.clip_high, objective.kl)
+        for name, objective in zip(OBJECTIVES, ALL, strict=True)
+    }
+    plain = (0.2, 0.2, 0.0)
+    assert settings == {
+        "grpo": plain,
+        "dr_grpo": plain,
+        "dapo": (0.2, 0.28, 0.0),
+        "supervised": plain,
+    }
 
 
 def test_only_dr_grpo_leaves_advantages_undivided():
@@ -219,7 +272,13 @@ def test_only_dr_grpo_leaves_advantages_undivided():
     assert [name for name, objective in made.items() if not objective.standardise] == ["dr_grpo"]
 
 
-@pytest.mark.parametrize("settings", [{"clip": -0.1}, {"kl": float("nan")}])
+@pytest.mark.parametrize("settings", [{"clip": -0.1}, {"kl": float("nan")}, {"kl": float("inf")}])
 def test_bad_settings_are_named(settings):
     with pytest.raises(ValueError, match=r"found .* allowed"):
         grpo(**settings)
+
+
+def test_a_response_has_room_for_a_token():
+    assert dr_grpo(max_length=1).weights(np.ones((1, 1), bool)) == 1.0
+    with pytest.raises(ValueError, match="max_length: found 0, allowed: 1 or more"):
+        dr_grpo(max_length=0)

@@ -215,9 +215,9 @@ def test_a_mistake_in_the_file_is_one_line(folder, name, words):
 @pytest.mark.parametrize(
     ("task", "words"),
     [
-        ("text2sqll", "found text2sqll, allowed: text2sql, path/to/file.py:Name"),
+        ("text2sqll", "found text2sqll, allowed: text2sql, mathematics, function_calling, path"),
         ("/nowhere.py:Mine", "no file /nowhere.py"),
-        ("{folder}:Mine", "allowed: text2sql, path"),
+        ("{folder}:Mine", "allowed: text2sql, mathematics, function_calling, path"),
     ],
 )
 def test_a_task_that_is_not_there_is_one_line(folder, task, words):

@@ -3,6 +3,7 @@
 import hashlib
 import heapq
 import json
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,10 +16,7 @@ def read_records(file: Path) -> Iterator[tuple[str, object]]:
     Raises:
         ValueError: The file cannot be read, or holds something else.
     """
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeError) as error:
-        raise ValueError(f"{file}: found {error}, allowed: a readable UTF-8 file") from error
+    text = read_text(file)
     if file.suffix == ".json":
         records = _parse(str(file), text)
         if not isinstance(records, list):
@@ -26,10 +24,31 @@ def read_records(file: Path) -> Iterator[tuple[str, object]]:
             raise ValueError(f"{file}: found a JSON {found}, allowed: a JSON array")
         yield from ((f"{file}, item {number}", r) for number, r in enumerate(records, start=1))
     else:
-        for number, line in enumerate(text.split("\n"), start=1):
-            if line.strip():
-                place = f"{file}, line {number}"
-                yield place, _parse(place, line)
+        yield from json_lines(str(file), text)
+
+
+def read_text(file: Path | zipfile.Path) -> str:
+    """The text of a file, which may lie in a ZIP archive.
+
+    Raises:
+        ValueError: It cannot be read.
+    """
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeError, KeyError) as error:  # KeyError: no such member of an archive
+        raise ValueError(f"{file}: found {error}, allowed: a readable UTF-8 file") from error
+
+
+def json_lines(name: str, text: str) -> Iterator[tuple[str, object]]:
+    """Every record of the text of a file of JSON lines, and where it stands.
+
+    Raises:
+        ValueError: A line is no JSON.
+    """
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            place = f"{name}, line {number}"
+            yield place, _parse(place, line)
 
 
 def choose(items: list[Item], limit: int, seed: int, text: Callable[[Item], str]) -> list[Item]:

@@ -15,6 +15,8 @@ from typing import Any
 
 from train.config import DataConfig, RunConfig
 from train.tasks.base import Item, Task
+from train.tasks.function_calling import FunctionCalling
+from train.tasks.mathematics import Mathematics
 from train.tasks.own_file import load_name, told
 from train.tasks.scored_prompts import ScoredPrompts
 from train.tasks.text2sql import TextToSql
@@ -31,8 +33,13 @@ def open_task(config: RunConfig) -> Task:
     """
     if config.task == "text2sql":
         return _text_to_sql(config.data)
+    if config.task == "mathematics":
+        return _mathematics(config.data)
+    if config.task == "function_calling":
+        return _function_calling(config.data)
     if ".py:" not in config.task:
-        raise ValueError(f"task: found {config.task}, allowed: text2sql, path/to/file.py:Name")
+        allowed = "text2sql, mathematics, function_calling, path/to/file.py:Name"
+        raise ValueError(f"task: found {config.task}, allowed: {allowed}")
     named = load_name(config.task)
     if not callable(named):
         found = type(named).__name__
@@ -53,6 +60,24 @@ def _text_to_sql(data: DataConfig) -> Task:
         heldout_limit=data.heldout_items,
         run_credit=data.run_credit,
         workers=data.reward_workers,
+    )
+
+
+def _mathematics(data: DataConfig) -> Task:
+    return Mathematics(
+        data.path,
+        train_limit=data.train_items,
+        heldout_limit=data.heldout_items,
+        workers=data.reward_workers,
+    )
+
+
+def _function_calling(data: DataConfig) -> Task:
+    return FunctionCalling(
+        Path(data.path),
+        train_limit=data.train_items,
+        heldout_limit=data.heldout_items,
+        name_credit=data.run_credit,
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from ngramrl_jax.host.history import History
 from ngramrl_jax.host.ngram import NgramDrafter
 from ngramrl_jax.host.no_draft import NoDrafter
+from ngramrl_jax.host.noise import row_key
 from ngramrl_jax.rollout.engine import RolloutEngine
 from ngramrl_jax.rollout.settings import EngineSettings
 from ngramrl_jax.types import Rollout, RolloutRequest, Sampling
@@ -68,6 +69,43 @@ def ngram(slots: int, draft_tokens: int, window: int = 8) -> NgramDrafter:
 @pytest.fixture(scope="module")
 def plain() -> list[Rollout]:
     return sample(NoDrafter(4), slots=4, draft_tokens=0)
+
+
+@pytest.mark.parametrize("draft_tokens", [0, 3])
+def test_the_best_tokens_are_the_most_likely_of_each_position(draft_tokens):
+    logp_VVV = np.asarray(jax.nn.log_softmax(TABLE))
+    for rollout in sample(ngram(4, draft_tokens), 4, draft_tokens, best_tokens=3):
+        text = np.concatenate([[0], rollout.prompt_P, rollout.tokens_N])
+        start = len(rollout.prompt_P)
+        logp_NV = logp_VVV[text[start - 1 : -2], text[start:-1]]
+        best_NR = np.argsort(-logp_NV, axis=1)[:, :3]
+        np.testing.assert_array_equal(rollout.best.ids_NR, best_NR)
+        expected_NR = np.take_along_axis(logp_NV, best_NR, axis=1)
+        np.testing.assert_allclose(rollout.best.logps_NR, expected_NR, atol=1e-5)
+
+
+def test_no_best_tokens_where_none_are_asked_for():
+    assert sample(ngram(4, 3), 4, 3, best_tokens=0)[0].best is None
+
+
+class KeyedDrafter(RandomDrafter):
+    """Notes the key that every row was started with."""
+
+    def start_row(self, row, prompt_id, prompt_P, key_W=None):
+        self.events.append(key_W)
+
+
+def test_a_drafter_knows_the_noise_where_it_may():
+    drafter = KeyedDrafter(2, 3, V)
+    sample(drafter, 2, 3, step=5)
+    keys = [event for event in drafter.events if isinstance(event, np.ndarray)]
+    expected = {tuple(row_key(0, 5, *request.identity)) for request in requests()}
+    assert {tuple(key_W) for key_W in keys} == expected
+    for changes in ({"verifier": "rejection"}, {"sampling": Sampling(temperature=0.0)}):
+        drafter = KeyedDrafter(2, 3, V)
+        sample(drafter, 2, 3, **changes)
+        assert None in drafter.events
+        assert not any(isinstance(event, np.ndarray) for event in drafter.events)
 
 
 def test_every_row_ends_at_its_first_stop_or_at_its_room(plain):

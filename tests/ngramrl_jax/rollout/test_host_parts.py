@@ -22,19 +22,25 @@ from ngramrl_jax.types import RolloutRequest
 
 def test_a_result_survives_the_wire_bit_for_bit():
     logp_BT = np.asarray([[-0.1, -np.inf, -88.5], [0.0, -1e-30, -3.0]], np.float32)
+    best_BTR = np.arange(12, dtype=np.int32).reshape(2, 3, 2)
+    best_logp_BTR = -best_BTR.astype(np.float32) / 7
     packed = pack_result(
         jnp.asarray([2, 0]),
         jnp.asarray([1, 0]),
         jnp.asarray([True, False]),
         jnp.asarray([[5, -1, 7], [1, 2, 3]]),
         jnp.asarray(logp_BT),
+        jnp.asarray(best_BTR),
+        jnp.asarray(best_logp_BTR),
     )
-    result = unpack_result(np.asarray(packed))
+    result = unpack_result(np.asarray(packed), 2)
     assert result.count_B.tolist() == [2, 0]
     assert result.kept_B.tolist() == [1, 0]
     assert result.stopped_B.tolist() == [True, False]
     assert result.tokens_BT.tolist() == [[5, -1, 7], [1, 2, 3]]
     np.testing.assert_array_equal(result.logp_BT, logp_BT)
+    np.testing.assert_array_equal(result.best_BTR, best_BTR)
+    np.testing.assert_array_equal(result.best_logp_BTR, best_logp_BTR)
 
 
 def test_a_draft_table_survives_the_wire_and_is_fresh():
@@ -91,11 +97,13 @@ def result(tokens, count, kept, stopped):
         np.asarray(stopped),
         tokens_BT,
         -tokens_BT.astype(np.float32),
+        tokens_BT[..., None] + np.arange(2, dtype=np.int32),
+        -tokens_BT[..., None] - np.arange(2, dtype=np.float32),
     )
 
 
 def test_slots_record_ragged_rounds():
-    slots = SlotTable(rows=3, longest_response=6)
+    slots = SlotTable(rows=3, longest_response=6, best_tokens=2)
     assert slots.idle_rows().tolist() == [0, 1, 2]
     for row, room in ((0, 6), (2, 3)):
         slots.place(row, RolloutRequest(row, 0, np.ones(4, np.int32), room))
@@ -111,6 +119,8 @@ def test_slots_record_ragged_rounds():
     assert stopped.tokens_N.tolist() == [1, 2, 4]
     assert stopped.logps_N.tolist() == [-1, -2, -4]
     assert stopped.drafted_N.tolist() == [True, False, False]
+    assert stopped.best.ids_NR.tolist() == [[1, 2], [2, 3], [4, 5]]
+    assert stopped.best.logps_NR.tolist() == [[-1, -2], [-2, -3], [-4, -5]]
     assert (stopped.truncated, stopped.rounds) == (False, 2)
     assert full.tokens_N.tolist() == [3, 5, 6]
     assert full.truncated

@@ -49,6 +49,20 @@ def test_top_p_counts_within_top_k():
     np.testing.assert_array_equal(probs_of(logits, Sampling(1.0, 2, 0.55)), [1, 0, 0, 0])
 
 
+def test_the_tightest_filters_leave_what_greedy_says():
+    logits = np.random.default_rng(0).normal(size=(50, 5))
+    greedy = probs_of(logits, Sampling(0.0))
+    for sampling in (Sampling(1.5, top_k=1), Sampling(1.5, top_p=1e-6)):
+        np.testing.assert_array_equal(probs_of(logits, sampling), greedy)
+        np.testing.assert_array_equal([adjusted_probs(row, sampling) for row in logits], greedy)
+
+
+def test_a_mass_that_is_reached_exactly_is_enough():
+    flat, sampling = np.zeros(4), Sampling(top_p=0.5)
+    np.testing.assert_array_equal(probs_of(flat, sampling), [0.5, 0.5, 0, 0])
+    np.testing.assert_array_equal(adjusted_probs(flat, sampling), [0.5, 0.5, 0, 0])
+
+
 @pytest.mark.parametrize("top_k", [0, 4, 99])
 def test_filters_that_filter_nothing_cost_nothing(top_k):
     """CASES B9: the same distribution bit for bit, by the same program."""

@@ -117,6 +117,29 @@ def test_verdicts_follow_the_law():
         assert distance < 0.02
 
 
+def test_a_token_is_accepted_below_its_probability_and_not_at_it():
+    """And where q does not favour it, whatever the number: one in float32 may round to 1."""
+    p, q = np.array([[0.25, 0.75], [0.5, 0.5]]), np.array([[0.5, 0.5]])
+    noise = [[0.0, 0.0], [0.0, 0.0]]
+    for draft, uniform, accepted in ((0, 0.499, 1), (0, 0.5, 0), (1, 1.0, 1)):
+        assert oracle.rejection_verdict(p, [draft], 1, q, [uniform], noise).accepted == accepted
+    even = np.array([[0.25, 0.75]])
+    assert oracle.rejection_verdict(p, [0], 1, even, [1.0], noise).accepted == 1
+    sure = np.array([[1.0, 0.0], [0.5, 0.5]])
+    for draft, accepted in ((0, 1), (1, 0)):  # what neither of them can say is no draft
+        verdict = oracle.rejection_verdict(sure, [draft], 1, sure[:1], [0.5], noise)
+        assert verdict.accepted == accepted
+
+
+def test_adjusted_probs_of_any_logits():
+    """Plain lists, forbidden ids, and logits whose exponentials nothing holds."""
+    for offset in (-2000, 0, 2000):
+        logits = [offset, offset + 1, -np.inf]
+        expected = np.array([1, np.e, 0]) / (1 + np.e)
+        np.testing.assert_allclose(oracle.adjusted_probs(logits, Sampling()), expected)
+        np.testing.assert_array_equal(oracle.adjusted_probs(logits, Sampling(0.0)), [0, 1, 0])
+
+
 def test_adjusted_probs_by_hand():
     logits = np.log([0.4, 0.3, 0.2, 0.1])
     np.testing.assert_allclose(

@@ -10,6 +10,7 @@ import pytest
 from ngramrl_jax import stats
 from ngramrl_jax.types import Sampling
 from ngramrl_jax.verify import oracle
+from ngramrl_jax.verify import rejection as rejection_module
 from ngramrl_jax.verify.adjust import adjusted_log_probs
 from ngramrl_jax.verify.coupled import verify_coupled
 from ngramrl_jax.verify.keyed import gumbel
@@ -173,6 +174,26 @@ def test_greedy_rows_ignore_noise_and_draft():
         kept = np.arange(K + 1) <= verdict.accepted_B[:, None]
         np.testing.assert_array_equal(verdict.tokens_BT[kept], best[kept])
         np.testing.assert_array_equal(verdict.logp_BT[kept], 0.0)
+
+
+def test_the_largest_number_rejects_no_token_that_q_does_not_favour(monkeypatch):
+    """It is 1 in float32, and 1 is not below 1."""
+    top = jnp.uint32(2**32 - 1)
+    monkeypatch.setattr(
+        rejection_module, "random_bits", lambda key, count: jnp.full((*key.shape, count), top)
+    )
+    logp = jnp.log(jnp.full((1, 2, V), 1 / V))
+    even, above = jnp.exp(logp[:, :1]), jnp.full((1, 1, V), 0.5)
+    keys, one = jax.random.split(jax.random.key(0), (1, 2)), jnp.ones(1, jnp.int32)
+    for q_BKV, accepted in ((even, 1), (above, 0)):
+        verdict = verify_rejection(logp, one[:, None], one, keys, Dense(q_BKV))
+        assert int(verdict.accepted_B[0]) == accepted
+
+
+def test_mass_of_q_on_ids_outside_the_vocabulary_takes_nothing_from_the_target():
+    ids, probs = jnp.array([[[-1, 1, V]]]), jnp.array([[[0.5, 0.3, 0.2]]])
+    q_V = Sparse(ids, probs).at(jnp.zeros(1, jnp.int32), jnp.zeros((1, 1), jnp.int32), V)[0]
+    np.testing.assert_array_equal(q_V, np.float32([0, 0.3, 0, 0, 0, 0]))
 
 
 def test_nothing_left_to_draw_from_falls_back_to_the_target():

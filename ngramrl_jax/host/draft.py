@@ -1,0 +1,246 @@
+# ruff: noqa: ANN001, ANN202 (Numba infers the types of private kernels)
+"""The kernels that draft: follow the best matches, guess each token, search again where they end.
+
+Legend: B rows, K draft budget, C positions of the log, S positions of a row's text, G gram sizes,
+H buckets, F matches that are followed, X candidates for one token, W words of a key.
+"""
+
+import math
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from ngramrl_jax.host.laws import WHOLE
+from ngramrl_jax.host.log import NONE, START, Log, chain_up, kernel
+from ngramrl_jax.host.noise import gumbel, threefry
+from ngramrl_jax.host.search import LONGEST, longest_matches
+from ngramrl_jax.types import BoolArray, Int32Array, UInt32Array
+
+_CANDIDATES = 128
+
+
+class Rule(NamedTuple):
+    """How the drafter guesses. DECISIONS.md has what each choice is worth.
+
+    Attributes:
+        followed: Matches that are asked, the newest of the longest.
+        steps: Newest positions of a chain that are looked at in search of them.
+        skipped: Tokens in a row that no rollout has, after which a match is still picked up.
+        own_text: Whether the row's own prompt and response are searched too.
+        laws: Whether matches are asked for the policy's law; else for the token that was drawn.
+        noise: Whether the target's noise is used where the row's key is known.
+    """
+
+    followed: int = 8
+    steps: int = 64
+    skipped: int = 8
+    own_text: bool = True
+    laws: bool = True
+    noise: bool = True
+
+
+class Rows(NamedTuple):
+    """What the kernels know of the rows.
+
+    Attributes:
+        text_BS: int32, prompt and response, with room for a draft behind them.
+        start_B: int32, where the response starts.
+        end_B: int32, where the text ends.
+        owner_B: int32, the id of the prompt.
+        oldest_B: int32, where its history begins in the log; NONE where it has none.
+        key_BW: uint32, the row's key.
+        keyed_B: bool, whether the key is known.
+        noted_B: int32, positions of the row's own text that are chained.
+        chain_BGS: int32, its chains.
+        bucket_BGH: int32, and their newest positions.
+    """
+
+    text_BS: Int32Array
+    start_B: Int32Array
+    end_B: Int32Array
+    owner_B: Int32Array
+    oldest_B: Int32Array
+    key_BW: UInt32Array
+    keyed_B: BoolArray
+    noted_B: Int32Array
+    chain_BGS: Int32Array
+    bucket_BGH: Int32Array
+
+
+@kernel
+def _vote(ids_X, mass_X, count, token, mass):
+    """Adds to a candidate's mass; returns how many candidates there are."""
+    for x in range(count):
+        if ids_X[x] == token:
+            mass_X[x] += mass
+            return count
+    if count == ids_X.size:
+        return count
+    ids_X[count] = token
+    mass_X[count] = mass
+    return count + 1
+
+
+@kernel
+def _gather(log, rule, found_F, count, ids_X, mass_X):
+    """The laws at the followed positions, added up; returns the number of candidates."""
+    candidates = 0
+    for f in range(count):
+        position = found_F[f]
+        first, last = log.law_C[position], log.law_C[position + 1]
+        if not rule.laws:
+            last = first
+        drawn = log.tokens_C[position + 1]
+        rest = WHOLE
+        for entry in range(first, last):
+            mass = np.int64(log.probs_E[entry])
+            candidates = _vote(ids_X, mass_X, candidates, log.ids_E[entry], mass)
+            rest -= mass
+            if log.ids_E[entry] == drawn:
+                drawn = NONE
+        if drawn != NONE and rest > 0:
+            # The drawn token stands for all that the law does not list.
+            candidates = _vote(ids_X, mass_X, candidates, drawn, rest)
+    return candidates
+
+
+@kernel
+def _guess(ids_X, mass_X, candidates, keyed, key_W, position):
+    """The token that the target will draw if the candidates' masses are its law.
+
+    Without the key: the most likely one. Among equals the one that was found first.
+    """
+    best, best_score = 0, -math.inf
+    if keyed and candidates > 1:
+        high, low = threefry(key_W[0], key_W[1], np.uint32(0), np.uint32(position))
+        for x in range(candidates):
+            score = math.log(mass_X[x]) + gumbel(high, low, ids_X[x])
+            if score > best_score:
+                best, best_score = x, score
+    else:
+        for x in range(candidates):
+            if mass_X[x] > best_score:
+                best, best_score = x, mass_X[x]
+    return ids_X[best]
+
+
+@kernel
+def _follow(log, found_F, count, token):
+    """Keeps the matches that `token` follows, one token on; returns how many."""
+    kept = 0
+    for f in range(count):
+        if log.tokens_C[found_F[f] + 1] == token:
+            found_F[kept] = found_F[f]
+            kept += 1
+    return _go_on(log, found_F, kept)
+
+
+@kernel
+def _go_on(log, found_F, count):
+    """Moves the matches one token on and drops those that end there; returns how many stay."""
+    kept = 0
+    for f in range(count):
+        after = found_F[f] + 1
+        if after + 1 < log.used[0] and log.tokens_C[after + 1] != START:
+            found_F[kept] = after
+            kept += 1
+    return kept
+
+
+@kernel
+def _pick_up(log, rule, owner, oldest, text_S, start, here, found_F):
+    """Where the matches stand that ended at tokens which no rollout has: as if each replaced one.
+
+    Returns how many there are.
+    """
+    for skipped in range(1, min(rule.skipped, here - start + 1) + 1):
+        count, _ = longest_matches(
+            log.tokens_C, log.owner_C, log.chain_GC, log.bucket_GH,
+            owner, oldest, rule.steps, text_S, start, here - skipped, found_F,
+        )  # fmt: skip
+        if count > 0:
+            for _ in range(skipped):
+                count = _go_on(log, found_F, count)
+            return count
+    return 0
+
+
+@kernel
+def _draft_row(log, rows, rule, row, limit, draft_K):
+    """Drafts one row; returns the draft's length and that of the match it starts from."""
+    text_S, start, end = rows.text_BS[row], rows.start_B[row], rows.end_B[row]
+    chain_GS, bucket_GH = rows.chain_BGS[row], rows.bucket_BGH[row]
+    owner, oldest = rows.owner_B[row], rows.oldest_B[row]
+    everyone_C = log.owner_C[:0]
+    for position in range(rows.noted_B[row], end - 1):
+        chain_up(text_S, chain_GS, bucket_GH, position, 0)
+    rows.noted_B[row] = max(rows.noted_B[row], end - 1)
+    found_F, own_F = np.empty(rule.followed, np.int32), np.empty(1, np.int32)
+    ids_X, mass_X = np.empty(_CANDIDATES, np.int32), np.empty(_CANDIDATES, np.float64)
+    count = length = first_length = 0
+    for drafted in range(limit):
+        here = end + drafted
+        if count == 0 and oldest != NONE:
+            count, length = longest_matches(
+                log.tokens_C, log.owner_C, log.chain_GC, log.bucket_GH,
+                owner, oldest, rule.steps, text_S, start, here, found_F,
+            )  # fmt: skip
+        own_length = 0
+        if rule.own_text and length < LONGEST:
+            _, own_length = longest_matches(
+                text_S, everyone_C, chain_GS, bucket_GH,
+                0, 0, rule.steps, text_S, 0, here, own_F, length,
+            )  # fmt: skip
+        if length == own_length == 0 and oldest != NONE:
+            count = _pick_up(log, rule, owner, oldest, text_S, start, here, found_F)
+        if own_length > length:
+            token = text_S[own_F[0] + 1]
+        elif count > 0:
+            candidates = _gather(log, rule, found_F, count, ids_X, mass_X)
+            token = _guess(
+                ids_X, mass_X, candidates, rule.noise and rows.keyed_B[row], rows.key_BW[row], here
+            )
+        else:
+            return drafted, first_length
+        if drafted == 0:
+            first_length = max(length, own_length)
+        draft_K[drafted] = token
+        text_S[here] = token
+        count = _follow(log, found_F, count, token)
+        length = min(length + 1, LONGEST) if count > 0 else 0
+    return limit, first_length
+
+
+@kernel
+def draft_rows(
+    log: Log,
+    rows: Rows,
+    rule: Rule,
+    limit_B: Int32Array,
+    draft_BK: Int32Array,
+    length_B: Int32Array,
+    match_B: Int32Array,
+) -> None:
+    """Drafts every row that wants some tokens: `draft_BK`, `length_B`, and `match_B`, see there."""
+    for row in range(limit_B.size):
+        limit = min(limit_B[row], draft_BK.shape[1])
+        if limit > 0 and rows.end_B[row] > 0:
+            length_B[row], match_B[row] = _draft_row(log, rows, rule, row, limit, draft_BK[row])
+
+
+@numba.njit(nogil=True, cache=True, parallel=True)
+def draft_rows_in_parallel(
+    log: Log,
+    rows: Rows,
+    rule: Rule,
+    limit_B: Int32Array,
+    draft_BK: Int32Array,
+    length_B: Int32Array,
+    match_B: Int32Array,
+) -> None:
+    """`draft_rows` on all cores; starting them takes some ten microseconds."""
+    for row in numba.prange(limit_B.size):
+        limit = min(limit_B[row], draft_BK.shape[1])
+        if limit > 0 and rows.end_B[row] > 0:
+            length_B[row], match_B[row] = _draft_row(log, rows, rule, row, limit, draft_BK[row])
