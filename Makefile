@@ -3,7 +3,7 @@ PYTHON3 ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 WORKLOADS := spider_tiny gsm_tiny bfcl_tiny
-TRACED_ITEMS := 160
+TRACED_ITEMS := 112
 comma := ,
 seeds = runs/traces/$(1)-0$(comma)runs/traces/$(1)-1
 

@@ -25,7 +25,6 @@ from time import perf_counter, thread_time
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-import numba  # noqa: E402
 import numpy as np  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
@@ -67,12 +66,11 @@ class Repeat:
 
 @dataclass
 class Arm:
-    """One drafter on so many cores, and what was measured of it.
+    """One drafter, and what was measured of it.
 
     Attributes:
         name: In tables.
         drafter: May share its history with other arms'.
-        cores: That Numba may use.
         nbytes: Bytes that it holds of the rollouts.
         learns: Whether it is told the rollouts; else another arm is told them for it.
         learnt: Seconds of processor time for each rollout told.
@@ -81,7 +79,6 @@ class Arm:
 
     name: str
     drafter: Drafter
-    cores: int
     nbytes: Callable[[], int]
     learns: bool = True
     learnt: list[float] = field(default_factory=list)
@@ -113,22 +110,22 @@ class Arm:
 def make_arms(rows: int, window: int) -> list[Arm]:
     """Ours on one core, again, and on all; SuffixDecoding, and its library where there is one."""
     history = History(window)
-    cores = numba.get_num_threads()
+    cores = os.cpu_count() or 1
 
     def ours(name: str, cores: int, learns: bool) -> Arm:
-        drafter = NgramDrafter(rows, DRAFT_TOKENS, history)
-        return Arm(name, drafter, cores, lambda: history.history_bytes, learns)
+        drafter = NgramDrafter(rows, DRAFT_TOKENS, history, threads=cores)
+        return Arm(name, drafter, lambda: history.history_bytes, learns)
 
     suffix = suffix_decoding_vllm(rows, DRAFT_TOKENS)
     arms = [
         ours("ours, 1 core", 1, True),
         ours("ours, 1 core, again", 1, False),
         ours(f"ours, {cores} cores", cores, False),
-        Arm("SuffixDecoding, our rewrite", suffix, 1, lambda: suffix.forest.nbytes),
+        Arm("SuffixDecoding, our rewrite", suffix, lambda: suffix.forest.nbytes),
     ]
     if installed():
         library = ArcticDrafter(rows, DRAFT_TOKENS)
-        arms.append(Arm("SuffixDecoding, the library", library, 1, lambda: library.nbytes))
+        arms.append(Arm("SuffixDecoding, the library", library, lambda: library.nbytes))
     return arms
 
 
@@ -156,8 +153,6 @@ def go_along(arm: Arm, prompt_BP: Int32Array, text_BN: Int32Array) -> Repeat:
     """Rounds in which every row says what its text says next, until the first row is done."""
     repeat, drafter = Repeat(), arm.drafter
     rows, tokens = text_BN.shape
-    cores = numba.get_num_threads()
-    numba.set_num_threads(arm.cores)
     for row in range(rows):
         drafter.start_row(row, row, prompt_BP[row], np.array([row, 0], np.uint32))
     limit_B, said_B = np.full(rows, DRAFT_TOKENS, np.int32), np.zeros(rows, np.int64)
@@ -178,7 +173,6 @@ def go_along(arm: Arm, prompt_BP: Int32Array, text_BN: Int32Array) -> Repeat:
     for row in range(rows):
         drafter.finish_row(row)
     drafter.end_batch()
-    numba.set_num_threads(cores)
     return repeat
 
 

@@ -8,7 +8,6 @@ H buckets, F matches that are followed, X candidates for one token, W words of a
 import math
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from ngramrl_jax.host.laws import WHOLE
@@ -18,6 +17,7 @@ from ngramrl_jax.host.search import LONGEST, longest_matches
 from ngramrl_jax.types import BoolArray, Int32Array, UInt32Array
 
 _CANDIDATES = 128
+_UNLIKELY = 2.0**-8  # a candidate of a smaller share is not worth its noise
 
 
 class Rule(NamedTuple):
@@ -33,7 +33,7 @@ class Rule(NamedTuple):
     """
 
     followed: int = 8
-    steps: int = 64
+    steps: int = 16
     skipped: int = 8
     own_text: bool = True
     laws: bool = True
@@ -111,17 +111,20 @@ def _guess(ids_X, mass_X, candidates, keyed, key_W, position):
 
     Without the key: the most likely one. Among equals the one that was found first.
     """
-    best, best_score = 0, -math.inf
-    if keyed and candidates > 1:
-        high, low = threefry(key_W[0], key_W[1], np.uint32(0), np.uint32(position))
-        for x in range(candidates):
+    best, total = 0, 0.0
+    for x in range(candidates):
+        total += mass_X[x]
+        if mass_X[x] > mass_X[best]:
+            best = x
+    if not keyed or mass_X[best] > (1 - _UNLIKELY) * total:
+        return ids_X[best]
+    high, low = threefry(key_W[0], key_W[1], np.uint32(0), np.uint32(position))
+    best_score = -math.inf
+    for x in range(candidates):
+        if mass_X[x] >= _UNLIKELY * total:
             score = math.log(mass_X[x]) + gumbel(high, low, ids_X[x])
             if score > best_score:
                 best, best_score = x, score
-    else:
-        for x in range(candidates):
-            if mass_X[x] > best_score:
-                best, best_score = x, mass_X[x]
     return ids_X[best]
 
 
@@ -217,30 +220,19 @@ def draft_rows(
     log: Log,
     rows: Rows,
     rule: Rule,
+    first: int,
+    last: int,
     limit_B: Int32Array,
     draft_BK: Int32Array,
     length_B: Int32Array,
     match_B: Int32Array,
 ) -> None:
-    """Drafts every row that wants some tokens: `draft_BK`, `length_B`, and `match_B`, see there."""
-    for row in range(limit_B.size):
-        limit = min(limit_B[row], draft_BK.shape[1])
-        if limit > 0 and rows.end_B[row] > 0:
-            length_B[row], match_B[row] = _draft_row(log, rows, rule, row, limit, draft_BK[row])
+    """Drafts the rows from `first` to before `last` that want some tokens.
 
-
-@numba.njit(nogil=True, cache=True, parallel=True)
-def draft_rows_in_parallel(
-    log: Log,
-    rows: Rows,
-    rule: Rule,
-    limit_B: Int32Array,
-    draft_BK: Int32Array,
-    length_B: Int32Array,
-    match_B: Int32Array,
-) -> None:
-    """`draft_rows` on all cores; starting them takes some ten microseconds."""
-    for row in numba.prange(limit_B.size):
+    `length_B` and `match_B` become the lengths of their drafts and of the matches that these start
+    from. Several threads may draft different rows at the same time.
+    """
+    for row in range(first, last):
         limit = min(limit_B[row], draft_BK.shape[1])
         if limit > 0 and rows.end_B[row] > 0:
             length_B[row], match_B[row] = _draft_row(log, rows, rule, row, limit, draft_BK[row])

@@ -4,10 +4,14 @@ Legend: B rows, K draft budget, T tokens of a round, P prompt tokens, N response
 a key.
 """
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
 import numpy as np
 
 from ngramrl_jax.host.checks import as_id, as_rows, at_least
-from ngramrl_jax.host.draft import Rows, Rule, draft_rows, draft_rows_in_parallel
+from ngramrl_jax.host.draft import Rows, Rule, draft_rows
 from ngramrl_jax.host.history import History
 from ngramrl_jax.host.log import GRAMS, NONE
 from ngramrl_jax.host.noise import row_key
@@ -17,7 +21,7 @@ from ngramrl_jax.types import BestTokens, Int32Array, UInt32Array
 DEFAULT_RULE = Rule()
 
 _IDLE = -1
-_PARALLEL = 32  # rows from which all cores are worth starting
+_ROWS_A_THREAD = 32  # fewer are not worth waking a thread for
 _OWN_BUCKETS = 1024
 
 
@@ -41,7 +45,13 @@ class NgramDrafter:
     """
 
     def __init__(
-        self, rows: int, draft_tokens: int, history: History, rule: Rule = DEFAULT_RULE
+        self,
+        rows: int,
+        draft_tokens: int,
+        history: History,
+        rule: Rule = DEFAULT_RULE,
+        *,
+        threads: int = 0,
     ) -> None:
         """A drafter for `rows` idle rows.
 
@@ -50,6 +60,7 @@ class NgramDrafter:
             draft_tokens: K, at least 0.
             history: Rollouts to draft from.
             rule: How it guesses.
+            threads: Among which the rows are divided; 0 for one a core, as long as each has 32.
 
         Raises:
             ValueError: A setting lies outside its range.
@@ -66,6 +77,10 @@ class NgramDrafter:
         self._key_BW = np.zeros((rows, 2), np.uint32)
         self._keyed_B = np.zeros(rows, bool)
         self._noted_B = np.zeros(rows, np.int32)
+        threads = threads or max(1, min(os.cpu_count() or 1, rows // _ROWS_A_THREAD))
+        bounds = np.linspace(0, rows, at_least("threads", threads, 1) + 1).astype(int).tolist()
+        self._spans = list(pairwise(bounds))
+        self._helpers = ThreadPoolExecutor(threads)
         self._chain_again()
 
     @property
@@ -109,17 +124,14 @@ class NgramDrafter:
         draft_BK = np.zeros((self.rows, self.draft_tokens), np.int32)
         length_B = np.zeros(self.rows, np.int32)
         self.match_length_B = np.zeros(self.rows, np.int32)
-        draft = draft_rows if self.rows < _PARALLEL else draft_rows_in_parallel
         with self.history.lock:
-            draft(
-                self.history.log,
-                self._view(),
-                self._rule,
-                limits_B,
-                draft_BK,
-                length_B,
-                self.match_length_B,
-            )
+            before = self.history.log, self._view(), self._rule
+            after = limits_B, draft_BK, length_B, self.match_length_B
+            mine, *others = self._spans
+            helped = [self._helpers.submit(draft_rows, *before, *span, *after) for span in others]
+            draft_rows(*before, *mine, *after)
+            for one in helped:
+                one.result()
         return draft_BK, length_B
 
     def finish_row(self, row: int) -> None:
@@ -177,14 +189,12 @@ def warm_up() -> None:
     tokens_N = np.array([1, 2, 1, 2], np.int32)
     best = BestTokens(np.ones((4, 2), np.int32), np.zeros((4, 2), np.float32))
     history = History(window=1)
-    for rows in (1, _PARALLEL):
-        drafter = NgramDrafter(rows, 2, history)
-        one_B = np.ones(rows, np.int32)
-        for row in range(rows):
-            drafter.start_row(row, 0, tokens_N, np.zeros(2, np.uint32))
-        for step in range(2):
-            drafter.propose(one_B)
-            drafter.commit(one_B[:, None], one_B)
-            drafter.observe(0, tokens_N, step, best)
+    drafter = NgramDrafter(1, 2, history)
+    one_B = np.ones(1, np.int32)
+    drafter.start_row(0, 0, tokens_N, np.zeros(2, np.uint32))
+    for step in range(2):
+        drafter.propose(one_B)
+        drafter.commit(one_B[:, None], one_B)
+        drafter.observe(0, tokens_N, step, best)
     history.restore(history.snapshot())
     row_key(0, 0, 0, 0, 0)

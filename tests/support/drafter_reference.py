@@ -16,6 +16,8 @@ from ngramrl_jax.host.noise import gumbel, threefry
 from ngramrl_jax.host.search import LONGEST
 from ngramrl_jax.types import BestTokens
 
+UNLIKELY = 2.0**-8  # share of the mass below which a candidate is out
+
 START = -1
 Law = list[tuple[int, int]]
 
@@ -160,9 +162,13 @@ class PlainDrafter:
         for place in followed:
             for token, mass in place.votes(self.rule.laws):
                 masses[token] = masses.get(token, 0) + mass
-        if key is None or not self.rule.noise:
-            return max(masses, key=lambda token: masses[token])
+        total = sum(masses.values())
+        likeliest = max(masses, key=lambda token: masses[token])
+        surely = masses[likeliest] > (1 - UNLIKELY) * total
+        if key is None or not self.rule.noise or surely:
+            return likeliest
         high, low = threefry(
             np.uint32(key[0]), np.uint32(key[1]), np.uint32(0), np.uint32(position)
         )
-        return max(masses, key=lambda token: log(masses[token]) + gumbel(high, low, token))
+        worthwhile = [token for token, mass in masses.items() if mass >= UNLIKELY * total]
+        return max(worthwhile, key=lambda token: log(masses[token]) + gumbel(high, low, token))

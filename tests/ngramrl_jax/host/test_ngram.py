@@ -224,7 +224,8 @@ def told(history, rng, prompt_id, rollouts=6):
 
 
 def started(history, rows, said_BT, budget=8):
-    drafter = NgramDrafter(len(rows), budget, history)
+    threads = 2 if len(rows) >= ngram._ROWS_A_THREAD else 1
+    drafter = NgramDrafter(len(rows), budget, history, threads=threads)
     for row, one in enumerate(rows):
         drafter.start_row(row, *one)
     drafter.commit(said_BT, np.full(len(rows), said_BT.shape[1]))
@@ -232,12 +233,12 @@ def started(history, rows, said_BT, budget=8):
 
 
 def test_a_row_is_drafted_alike_in_whatever_company():
-    """Alone, with others, in another order, on one core or on all."""
+    """Alone, with others, in another order, in one thread or in two."""
     rng = np.random.default_rng(2)
     history = History()
     for prompt_id in range(5):
         told(history, rng, prompt_id)
-    size = ngram._PARALLEL
+    size = 2 * ngram._ROWS_A_THREAD
     rows = crowd(rng, size)
     said_BT = np.array([rng.integers(0, VOCAB, 5) + 100 * one[0] for one in rows])
     limits = rng.integers(0, 9, size)
@@ -341,10 +342,11 @@ def test_bad_input_is_refused_by_name_and_changes_nothing():
 def test_a_history_may_be_observed_by_another_thread():
     """Rollouts come, move and are forgotten while rows are drafted; no draft is ever a stranger's.
 
-    Within a rollout every token is one more than the one before it, so a torn read would show.
+    Within a rollout every token is one more than the one before it, so a torn read would show; and
+    none ends within a draft, behind which matches are picked up elsewhere.
     """
     history = History(window=3, max_bytes=60_000)
-    drafter = NgramDrafter(ngram._PARALLEL, 16, history)
+    drafter = NgramDrafter(32, 16, history, threads=2)
     end = time.monotonic() + 1.5
     observed = [0]
 
@@ -353,7 +355,7 @@ def test_a_history_may_be_observed_by_another_thread():
         while time.monotonic() < end:
             prompt_id = int(rng.integers(8))
             begin = 1000 * prompt_id + int(rng.integers(2)) * 500
-            history.observe(prompt_id, np.arange(begin, begin + rng.integers(1, 400)), 0)
+            history.observe(prompt_id, np.arange(begin, begin + rng.integers(20, 400)), 0)
             observed[0] += 1
 
     worker = threading.Thread(target=observe)
@@ -381,7 +383,6 @@ ENTRIES = [
     log.gathered,
     laws._listed,
     kernels.draft_rows,
-    kernels.draft_rows_in_parallel,
     row_text._check,
     row_text._append,
 ]

@@ -63,6 +63,11 @@ def test_a_mass_that_is_reached_exactly_is_enough():
     np.testing.assert_array_equal(adjusted_probs(flat, sampling), [0.5, 0.5, 0, 0])
 
 
+def test_a_top_p_of_one_keeps_a_tail_that_no_float32_sum_can_see():
+    logp = adjust(jnp.array([0.0, -30.0]), Sampling(top_p=1.0))
+    np.testing.assert_allclose(logp, [0.0, -30.0])
+
+
 @pytest.mark.parametrize("top_k", [0, 4, 99])
 def test_filters_that_filter_nothing_cost_nothing(top_k):
     """CASES B9: the same distribution bit for bit, by the same program."""

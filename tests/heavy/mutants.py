@@ -1,0 +1,251 @@
+"""`make mutants`: small faults are put into a module, one at a time; its tests must notice each.
+
+A mutant that survives is either equivalent to the original or a gap in the tests: it is printed,
+and DECISIONS.md says which. The mutated module never touches the disk: a process that has loaded
+the libraries, but has no device yet, forks for every mutant, and an import hook in the child gives
+the module's changed code to pytest. The libraries for this job put their mutants behind functions
+of their own or into a copy of the tree, and fork after JAX has started its threads; neither works
+with `jit`, custom derivatives and Numba, nor is an import of JAX for every mutant quick.
+
+Usage: python tests/heavy/mutants.py [MODULE ...] [--at-most N]
+"""
+
+import argparse
+import ast
+import copy
+import importlib
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import CodeType
+from typing import NamedTuple
+
+VERIFY = "tests/ngramrl_jax/verify"
+VERIFIERS = [f"{VERIFY}/test_{name}.py" for name in ("verdicts", "known_faults")]
+HOST = [f"tests/ngramrl_jax/host/test_{name}.py" for name in ("ngram", "history")]
+# The quickest to notice come first.
+TESTS = {
+    "ngramrl_jax/verify/adjust.py": [f"{VERIFY}/test_adjust.py", *VERIFIERS],
+    "ngramrl_jax/verify/coupled.py": VERIFIERS,
+    "ngramrl_jax/verify/keyed.py": [f"{VERIFY}/test_keyed.py", *VERIFIERS],
+    "ngramrl_jax/verify/oracle.py": [f"{VERIFY}/test_oracle.py", *VERIFIERS],
+    "ngramrl_jax/verify/rejection.py": VERIFIERS,
+    "ngramrl_jax/verify/verdict.py": VERIFIERS,
+    "train/objectives.py": ["tests/train/test_objectives.py"],
+    "ngramrl_jax/host/history.py": HOST[::-1],
+    "ngramrl_jax/host/ngram.py": HOST,
+    "ngramrl_jax/host/row_text.py": HOST,
+}
+# Statistical tests stay out: what the quick ones do not notice is to be explained.
+PYTEST = ["-x", "-q", "-m", "not stat", "-p", "no:cacheprovider", "--hypothesis-profile=ci"]
+PYTEST += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # Hypothesis is there already
+
+OPERATORS = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And,
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult,
+    ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.BitXor: ast.BitAnd,
+    ast.LShift: ast.RShift, ast.RShift: ast.LShift,
+}  # fmt: skip
+PAIRS = ["min max", "minimum maximum", "any all", "log log1p", "zeros ones", "cumsum cumprod"]
+NAMES = {a: b for pair in PAIRS for a, b in (pair.split(), reversed(pair.split()))}
+# Left alone, besides what a message says and the guard of a `zip`: types, what wraps a function.
+SKIPPED = {"annotation", "returns", "decorator_list"}
+
+
+class Mutant(NamedTuple):
+    """One fault: where it is, what it changes, and the code of the whole module with it."""
+
+    line: int
+    change: str
+    code: CodeType
+
+
+def mutants(source: str, path: str) -> list[Mutant]:
+    """Every mutant of a module, in the order of its lines."""
+    tree = ast.parse(source)
+    found = []
+    for parent, field, node in _places(tree):
+        for new in _variants(node):
+            _swap(parent, field, node, new)
+            changed = ast.fix_missing_locations(tree)
+            change = f"{_text(node)}  ->  {_text(new)}"
+            found.append(Mutant(getattr(node, "lineno", 0), change, compile(changed, path, "exec")))
+            _swap(parent, field, new, node)
+    return found
+
+
+def _places(parent: ast.AST) -> Iterator[tuple[ast.AST, str, ast.AST]]:
+    """Every node that may change, with the parent and the field that hold it."""
+    if isinstance(parent, ast.JoinedStr) or getattr(parent, "arg", "") == "strict":
+        return
+    for field, value in ast.iter_fields(parent):
+        if field in SKIPPED:
+            continue
+        for node in value if isinstance(value, list) else [value]:
+            if isinstance(node, ast.AST):
+                yield parent, field, node
+                yield from _places(node)
+
+
+def _swap(parent: ast.AST, field: str, old: ast.AST, new: ast.AST) -> None:
+    value = getattr(parent, field)
+    if isinstance(value, list):
+        value[next(i for i, node in enumerate(value) if node is old)] = new
+    else:
+        setattr(parent, field, new)
+
+
+def _variants(node: ast.AST) -> Iterator[ast.AST]:  # noqa: C901 - one case for a kind of node
+    """What may stand in a node's place."""
+    match node:
+        case ast.Constant(value=bool()):
+            yield ast.Constant(not node.value)
+        case ast.Constant(value=int()):
+            yield ast.Constant(node.value + 1)
+            yield ast.Constant(node.value - 1)
+        case ast.Constant(value=float()):
+            yield ast.Constant(node.value + 1.0)
+        case ast.Compare(ops=ops):
+            for i, op in enumerate(ops):
+                yield _with(node, ops=[*ops[:i], OPERATORS[type(op)](), *ops[i + 1 :]])
+        case ast.BinOp() | ast.BoolOp():
+            yield _with(node, op=OPERATORS[type(node.op)]())
+        case ast.AugAssign():
+            yield _with(node, op=OPERATORS[type(node.op)]())
+            yield ast.Pass()
+        case ast.UnaryOp(operand=operand) if not isinstance(operand, ast.Constant):
+            yield operand
+        case ast.Name(id=name) if name in NAMES:
+            yield _with(node, id=NAMES[name])
+        case ast.Attribute(attr=name) if name in NAMES:
+            yield _with(node, attr=NAMES[name])
+        case ast.Call(func=ast.Attribute(value=owner), args=[], keywords=[]):
+            yield owner
+        case ast.Call(func=ast.Attribute(attr="stop_gradient"), args=[value]):
+            yield value
+        case ast.Slice():
+            for bound in {"lower", "upper"} & {
+                name for name, value in ast.iter_fields(node) if isinstance(value, ast.Name)
+            }:
+                one_more = ast.BinOp(getattr(node, bound), ast.Add(), ast.Constant(1))
+                yield _with(node, **{bound: one_more})
+        case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test):
+            if not isinstance(test, ast.UnaryOp):
+                yield _with(node, test=ast.UnaryOp(ast.Not(), test))
+        case ast.Expr(value=ast.Call(args=[_, *_])) | ast.Delete(targets=[ast.Subscript()]):
+            yield ast.Pass()
+        case ast.Raise() | ast.Return(value=None):
+            yield ast.Pass()
+        case ast.Assign(targets=[target]) if not _is_new(target, node.value):
+            yield ast.Pass()
+
+
+def _is_new(target: ast.AST, value: ast.AST) -> bool:
+    """Whether an assignment seems to make a name, whose loss any run of the line would show."""
+    if not isinstance(target, ast.Name):
+        return isinstance(target, ast.Tuple)
+    return all(not isinstance(n, ast.Name) or n.id != target.id for n in ast.walk(value))
+
+
+def _with(node: ast.AST, **fields: object) -> ast.AST:
+    new = copy.copy(node)
+    for name, value in fields.items():
+        setattr(new, name, value)
+    return new
+
+
+def _text(node: ast.AST) -> str:
+    line = ast.unparse(node).splitlines()[0] if not isinstance(node, ast.Pass) else "nothing"
+    return line if len(line) <= 90 else line[:87] + "..."
+
+
+class MutatedImport(SourceFileLoader):
+    """Finds one module and gives it the code of a mutant."""
+
+    def __init__(self, module: str, code: CodeType) -> None:
+        super().__init__(module.removesuffix(".py").replace("/", "."), module)
+        self.code = code
+
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        wanted = name == self.name
+        return spec_from_file_location(name, self.path, loader=self) if wanted else None
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.code
+
+
+def passes(module: str, code: CodeType, limit: int) -> bool:
+    """Whether the module's tests pass with this code, in a child of at most `limit` CPU seconds."""
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1] == 0
+    # The processor's seconds, so that a busy machine kills no mutant; an hour for one that waits.
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+    signal.alarm(3600)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    failed = 1
+    try:
+        sys.meta_path.insert(0, MutatedImport(module, code))
+        failed = importlib.import_module("pytest").main([*PYTEST, *TESTS[module]])
+    finally:
+        os._exit(failed)
+
+
+def examine(module: str, at_most: int) -> None:
+    """Runs a module's mutants, or every so many of them, and prints the survivors."""
+    source = Path(module).read_text()
+    start = time.monotonic()
+    if not passes(module, compile(source, module, "exec"), limit=3600):
+        raise SystemExit(f"{module}: its tests fail without a mutant")
+    limit = 5 + 2 * int(os.times().children_user)
+    found = mutants(source, module)
+    chosen = found[:: -(-len(found) // at_most)]
+    survivors = []
+    for mutant in chosen:
+        if passes(module, mutant.code, limit):
+            survivors.append(mutant)
+            print(f"  survived: {module}:{mutant.line}: {mutant.change}", flush=True)
+    print(
+        f"{module}: {len(found)} mutants, {len(chosen)} run, {len(chosen) - len(survivors)} "
+        f"killed, {len(survivors)} survived, {time.monotonic() - start:.0f} s",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Examines the modules given, or all."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help="all where none is given")
+    parser.add_argument("--at-most", type=int, default=400, help="mutants for each module")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.modules) - set(TESTS):
+        parser.error(f"MODULE: found {unknown.pop()}, allowed: {', '.join(TESTS)}")
+    for module in arguments.modules or TESTS:
+        # Numba's cache knows a kernel by its file, which a mutant does not change.
+        os.environ["NUMBA_DISABLE_JIT"] = str(int("numba" in Path(module).read_text()))
+        if not os.fork():
+            sys.path.insert(0, os.getcwd())
+            for library in ("jax", "numba", "pytest", "hypothesis"):
+                importlib.import_module(library)
+            examine(module, arguments.at_most)
+            return
+        if os.wait()[1]:
+            sys.exit(1)
+
+
+if __name__ == "__main__":
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    # Compiling is most of the work, and what comes out runs once.
+    os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
+    main()
