@@ -73,6 +73,16 @@ hostile: $(VENV)/.installed  ## Ten thousand responses, some hostile: leaks, har
 faults: $(VENV)/.installed  ## Kill one run thirty times; it must end as if nobody had (10 minutes)
 	$(PY) -m pytest -q -s tests/heavy/kill_nine.py
 
+coverage: $(VENV)/.installed  ## Lines of the library that its tests run; kernels are run as plain Python for it
+	$(PY) -m coverage erase
+	NUMBA_DISABLE_JIT=1 $(PY) -m coverage run -m pytest -q -W "ignore:overflow encountered" tests/ngramrl_jax/host tests/ngramrl_jax/replay
+	$(PY) -m coverage run -m pytest -q tests/ngramrl_jax
+	$(PY) -m coverage combine -q
+	$(PY) -m coverage report --skip-covered
+
+mutants: $(VENV)/.installed  ## Small faults that tests must notice, MODULE=path or all (an hour)
+	$(PY) tests/heavy/mutants.py $(MODULE)
+
 lock:  ## Resolve requirements.lock again (needs uv)
 	uv pip compile pyproject.toml --all-extras --generate-hashes --no-emit-index-url --no-header \
 	  --python-version 3.11 -o requirements.lock

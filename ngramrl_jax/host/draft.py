@@ -17,7 +17,7 @@ from ngramrl_jax.host.search import LONGEST, longest_matches
 from ngramrl_jax.types import BoolArray, Int32Array, UInt32Array
 
 _CANDIDATES = 128
-_UNLIKELY = 2.0**-8  # a candidate of a smaller share is not worth its noise
+_UNLIKELY = 2.0**-10  # a candidate of a smaller share is not worth its noise
 
 
 class Rule(NamedTuple):
@@ -32,7 +32,7 @@ class Rule(NamedTuple):
         noise: Whether the target's noise is used where the row's key is known.
     """
 
-    followed: int = 8
+    followed: int = 4
     steps: int = 16
     skipped: int = 8
     own_text: bool = True

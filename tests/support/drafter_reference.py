@@ -16,7 +16,7 @@ from ngramrl_jax.host.noise import gumbel, threefry
 from ngramrl_jax.host.search import LONGEST
 from ngramrl_jax.types import BestTokens
 
-UNLIKELY = 2.0**-8  # share of the mass below which a candidate is out
+UNLIKELY = 2.0**-10  # share of the mass below which a candidate is out
 
 START = -1
 Law = list[tuple[int, int]]
