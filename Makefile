@@ -55,27 +55,29 @@ bench: bench-drafters bench-drafting  ## The README's tables, measured on this m
 	$(PY) benchmarks/rollout.py
 
 bench-drafters: $(VENV)/.installed  ## Every drafter on the recorded traces
-	$(PY) benchmarks/drafters.py $(foreach config,$(WORKLOADS),$(config)=$(call seeds,$(config))) \
+	$(PY) benchmarks/drafting/drafters.py $(foreach config,$(WORKLOADS),$(config)=$(call seeds,$(config))) \
 	  json=runs/traces/drafters.json
 
 bench-drafting: $(VENV)/.installed  ## What drafting costs the host
-	$(PY) benchmarks/drafting.py
+	$(PY) benchmarks/drafting/cost.py
 
 ablations: $(VENV)/.installed  ## What each choice of the drafter is worth, on the recorded traces
-	$(PY) benchmarks/ablations.py $(foreach config,$(WORKLOADS),runs/traces/$(config)-0)
+	$(PY) benchmarks/drafting/ablations.py $(foreach config,$(WORKLOADS),runs/traces/$(config)-0)
 
 equivalence: $(VENV)/.installed  ## Training with and without speculation: same run, same curves, time by stage
-	$(PY) benchmarks/equivalence.py
+	$(PY) benchmarks/training/equivalence.py
 
 hostile: $(VENV)/.installed  ## Ten thousand responses, some hostile: leaks, harm and calls per second
-	$(PY) benchmarks/hostile_sql.py
+	$(PY) benchmarks/rewards/hostile_sql.py
 
 faults: $(VENV)/.installed  ## Kill one run thirty times; it must end as if nobody had (10 minutes)
 	$(PY) -m pytest -q -s tests/heavy/kill_nine.py
 
 coverage: $(VENV)/.installed  ## Lines of the library that its tests run; kernels are run as plain Python for it
 	$(PY) -m coverage erase
-	NUMBA_DISABLE_JIT=1 $(PY) -m coverage run -m pytest -q -W "ignore:overflow encountered" tests/ngramrl_jax/host tests/ngramrl_jax/replay
+	NUMBA_DISABLE_JIT=1 $(PY) -m coverage run -m pytest -q -W "ignore:overflow encountered" \
+	  $(filter-out %/test_history.py %/test_peers_trie.py %/test_peers_suffix_decoding.py \
+	  %/test_peers_problem_tree.py,$(wildcard tests/ngramrl_jax/host/test_*.py))
 	$(PY) -m coverage run -m pytest -q tests/ngramrl_jax
 	$(PY) -m coverage combine -q
 	$(PY) -m coverage report --skip-covered

@@ -24,6 +24,8 @@ from benchmarks.options import parse_options  # noqa: E402
 from ngramrl_jax.host.history import History  # noqa: E402
 from ngramrl_jax.host.ngram import NgramDrafter, warm_up  # noqa: E402
 from ngramrl_jax.host.no_draft import NoDrafter  # noqa: E402
+from ngramrl_jax.host.peers import PEERS  # noqa: E402
+from ngramrl_jax.host.protocol import Drafter  # noqa: E402
 from ngramrl_jax.rollout.counters import RolloutCounters  # noqa: E402
 from ngramrl_jax.rollout.engine import RolloutEngine  # noqa: E402
 from train.command import fail_in_one_line, use_compilation_cache  # noqa: E402
@@ -75,19 +77,20 @@ class Arm:
 
 
 def make_arms(bench: Workbench, config: RunConfig, rows: int) -> list[Arm]:
-    """Plain decoding twice, prompt look-up, and the drafter with its history."""
+    """Plain decoding twice, two peers, and the drafter with its history."""
     settings = replace(engine_settings(bench.codec, config.rollout), slots=rows)
     plain = replace(settings, draft_tokens=0)
     drafting = replace(settings, draft_tokens=DRAFT_TOKENS)
 
-    def drafter(window: int) -> NgramDrafter:
-        return NgramDrafter(rows, DRAFT_TOKENS, History(window))
+    def arm(name: str, drafter: Drafter) -> Arm:
+        return Arm(name, RolloutEngine(bench.policy, drafter, drafting))
 
     return [
         Arm("plain", RolloutEngine(bench.policy, NoDrafter(rows), plain)),
         Arm("plain again", RolloutEngine(bench.policy, NoDrafter(rows), plain)),
-        Arm("prompt look-up", RolloutEngine(bench.policy, drafter(0), drafting)),
-        Arm("n-gram history", RolloutEngine(bench.policy, drafter(16), drafting)),
+        arm("prompt look-up", PEERS["prompt_lookup_hf"](rows, DRAFT_TOKENS)),
+        arm("SuffixDecoding", PEERS["suffix_decoding_vllm"](rows, DRAFT_TOKENS)),
+        arm("n-gram history", NgramDrafter(rows, DRAFT_TOKENS, History())),
     ]
 
 

@@ -50,7 +50,7 @@ class RowText:
         rows = self.start_B.size
         new_BT = as_rows("tokens_BT", tokens_BT, (rows, -1))
         counts_B = as_rows("count_B", count_B, (rows,))
-        needed = _check(new_BT, counts_B, self.start_B, self.end_B)
+        needed = int(_check(new_BT, counts_B, self.start_B, self.end_B))
         if needed < 0:
             row = -1 - needed
             raise ValueError(

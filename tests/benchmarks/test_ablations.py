@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.ablations import ablate, gain, means
-from benchmarks.drawn_drafts import DrawnDrafts
-from benchmarks.tree_drafts import TreeDrafts
-from benchmarks.variants import CEILING, DEFAULT, ORACLE
+from benchmarks.drafting.ablations import ablate, gain, means
+from benchmarks.drafting.drawn_drafts import DrawnDrafts
+from benchmarks.drafting.tree_drafts import TreeDrafts
+from benchmarks.drafting.variants import CEILING, DEFAULT, ORACLE
 from ngramrl_jax.host.history import History
 from ngramrl_jax.host.ngram import DEFAULT_RULE, NgramDrafter
 from ngramrl_jax.replay.registry import factories

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks import memory_bound
-from benchmarks.drafting import make_arms, measure, ratios, show, show_bound
-from benchmarks.memory_bound import MEGABYTE, push_through
-from benchmarks.synthetic_rollouts import PromptRollouts
+from benchmarks.drafting import memory_bound
+from benchmarks.drafting.cost import make_arms, measure, ratios, show, show_bound
+from benchmarks.drafting.memory_bound import MEGABYTE, push_through
+from benchmarks.drafting.synthetic_rollouts import PromptRollouts
 
 
 def test_all_arms_learn_and_draft_at_finite_cost(capsys):

@@ -9,10 +9,10 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks import curves, equivalence
-from benchmarks.curves import learning_curves, t_interval
-from benchmarks.side_by_side import Agreement, largest_gap, make_arm, train_with_same_keys
-from benchmarks.stages import time_table
+from benchmarks.training import curves, equivalence
+from benchmarks.training.curves import learning_curves, t_interval
+from benchmarks.training.side_by_side import Agreement, largest_gap, make_arm, train_with_same_keys
+from benchmarks.training.stages import time_table
 from ngramrl_jax.types import Rollout
 from train.config import load_config
 from train.tasks.base import Score

@@ -10,8 +10,15 @@ import time
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 
-from benchmarks.hostile_queries import COUNT, HOSTILE
-from benchmarks.hostile_sql import DATA, busy_machine, cases, fingerprint, footprint, measure
+from benchmarks.rewards.hostile_queries import COUNT, HOSTILE
+from benchmarks.rewards.hostile_sql import (
+    DATA,
+    busy_machine,
+    cases,
+    fingerprint,
+    footprint,
+    measure,
+)
 from train.rewards.sandbox import Limits
 from train.rewards.sql import SqlJob, SqlReward
 

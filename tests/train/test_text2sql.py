@@ -9,8 +9,8 @@ from contextlib import closing
 
 import pytest
 
-from benchmarks.hostile_queries import ENDLESS_CALL, HOSTILE
-from benchmarks.hostile_sql import workers_cpu_seconds
+from benchmarks.rewards.hostile_queries import ENDLESS_CALL, HOSTILE
+from benchmarks.rewards.hostile_sql import workers_cpu_seconds
 from train.rewards.sql import SqlReward
 from train.tasks.text2sql import TextToSql
 

@@ -1,6 +1,6 @@
 """SuffixDecoding (Oliaro et al., arXiv 2411.04975) as ArcticInference 0.3.0 does it.
 
-Equal to that library's drafts: `benchmarks/peers_check.py`.
+Equal to that library's drafts: `benchmarks/drafting/peers_check.py`.
 
 Legend: B rows, K draft budget, T tokens of a round, P prompt tokens, N response tokens, W words of
 a key.

@@ -6,6 +6,7 @@ import threading
 import time
 from itertools import pairwise
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,6 +22,7 @@ from ngramrl_jax.types import BestTokens
 from tests.support.drafter_reference import START, PlainDrafter, Row
 
 ROWS, BUDGET = 3, 6
+compiled = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="kernels are not compiled")
 EVERYWHERE = 10_000  # steps: the reference knows nothing of hash buckets that strangers share
 
 
@@ -388,6 +390,7 @@ ENTRIES = [
 ]
 
 
+@compiled
 def test_nothing_compiles_after_warm_up():
     """Not for read-only, strided or int64 arrays either, nor for other sizes."""
     warm_up()
@@ -407,6 +410,7 @@ def test_nothing_compiles_after_warm_up():
     assert [len(kernel.signatures) for kernel in ENTRIES] == before
 
 
+@compiled
 def test_the_kernels_release_the_gil():
     """Another thread goes on while a long rollout is being stored."""
     warm_up()

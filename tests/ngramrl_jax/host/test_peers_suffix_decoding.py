@@ -1,4 +1,7 @@
-"""SuffixDecoding against its rule in plain Python; `benchmarks/peers_check.py` has the library."""
+"""SuffixDecoding against its rule in plain Python.
+
+`benchmarks/drafting/peers_check.py` compares it with the real library.
+"""
 
 import subprocess
 import sys

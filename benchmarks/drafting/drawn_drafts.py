@@ -19,7 +19,7 @@ Legend: K draft budget, N response tokens that a row has yet to say, X candidate
 
 import numpy as np
 
-from benchmarks.foreseen import (
+from benchmarks.drafting.foreseen import (
     CANDIDATES,
     ForeseenDrafter,
     candidate_law,

@@ -9,7 +9,7 @@ from time import thread_time
 
 import numpy as np
 
-from benchmarks.synthetic_rollouts import PromptRollouts
+from benchmarks.drafting.synthetic_rollouts import PromptRollouts
 from ngramrl_jax.host.history import History
 
 MEGABYTE = 2**20

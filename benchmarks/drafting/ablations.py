@@ -1,6 +1,6 @@
 """What each choice of the drafter is worth, and what drawn drafts and trees would be: in replay.
 
-    python benchmarks/ablations.py TRACE [TRACE ...] [draft_tokens=16] [json=FILE]
+    python benchmarks/drafting/ablations.py TRACE [TRACE ...] [draft_tokens=16] [json=FILE]
 
 TRACE is what `python -m ngramrl_jax.replay` reads. One table a trace: tokens per forward in all
 steps, in cold and in warm ones, and how many more than the drafter it is compared with, in percent,
@@ -16,15 +16,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 import numpy as np  # noqa: E402
 from numpy.typing import ArrayLike  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
+from benchmarks.drafting.variants import CEILING, ORACLE, variants  # noqa: E402
 from benchmarks.options import parse_options  # noqa: E402
-from benchmarks.variants import CEILING, ORACLE, variants  # noqa: E402
 from ngramrl_jax.host.ngram import warm_up  # noqa: E402
 from ngramrl_jax.replay.source import Source, open_source  # noqa: E402
 from ngramrl_jax.trace.records import TracedStep, TraceHeader  # noqa: E402

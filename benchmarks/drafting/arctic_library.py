@@ -1,4 +1,4 @@
-"""The real SuffixDecoding library as a drafter, where it is installed (`benchmarks.peers_check`).
+"""The real SuffixDecoding library as a drafter, where it is installed (see `peers_check.py`).
 
 Legend: B rows, K draft budget, T tokens of a round, P prompt tokens, N response tokens, W words of
 a key, D tokens of context.

@@ -1,6 +1,6 @@
 """Drafters side by side on recorded training runs: `make bench-drafters`, after `make traces`.
 
-    python benchmarks/drafters.py NAME=TRACE[,TRACE...] [NAME=TRACE[,TRACE...] ...] [json=FILE]
+    python benchmarks/drafting/drafters.py NAME=TRACE[,TRACE...] [...] [json=FILE]
 
 Each NAME is a workload and its TRACEs are runs of it, one a seed. Prints, and writes as Markdown
 beside the JSON file, tokens per forward of every drafter at K = 16 in the first epoch and warm, and
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 import numpy as np  # noqa: E402
 from rich.console import Console  # noqa: E402

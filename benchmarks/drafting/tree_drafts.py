@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.foreseen import (
+from benchmarks.drafting.foreseen import (
     CANDIDATES,
     ForeseenDrafter,
     Place,

@@ -5,7 +5,8 @@ responses, with some mixed in, and with the same mixed in while other processes 
 busy. Every hostile response must get 0, every other one what it is due, and processes, descriptors,
 memory and files must be afterwards as they were before. Linux only: it looks into `/proc`.
 
-    python benchmarks/hostile_sql.py [calls=10000] [hostile_per_mille=10] [workers=2] [json=FILE]
+    python benchmarks/rewards/hostile_sql.py [calls=10000] [hostile_per_mille=10] [workers=2]
+                                             [json=FILE]
 """
 
 import hashlib
@@ -20,17 +21,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
-from benchmarks.hostile_queries import HOSTILE  # noqa: E402
 from benchmarks.options import parse_options  # noqa: E402
+from benchmarks.rewards.hostile_queries import HOSTILE  # noqa: E402
 from train.command import fail_in_one_line  # noqa: E402
 from train.rewards.sql import SqlJob, SqlReward  # noqa: E402
 
-DATA = Path(__file__).resolve().parents[1] / "data" / "text2sql"
+DATA = Path(__file__).resolve().parents[2] / "data" / "text2sql"
 DEFAULTS = {"calls": 10_000, "hostile_per_mille": 10, "workers": 2, "json": ""}
 BATCH = 128  # responses of a call, as in a training step
 WARM_UP = 0.2  # share of the calls after which memory is first looked at

@@ -6,9 +6,9 @@ Legend: B rows, K draft budget, N response tokens.
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.drawn_drafts import DrawnDrafts
-from benchmarks.foreseen import BestFew
-from benchmarks.tree_drafts import TreeDrafts
+from benchmarks.drafting.drawn_drafts import DrawnDrafts
+from benchmarks.drafting.foreseen import BestFew
+from benchmarks.drafting.tree_drafts import TreeDrafts
 from ngramrl_jax.host.history import History
 from ngramrl_jax.host.ngram import DEFAULT_RULE, NgramDrafter
 from ngramrl_jax.replay.oracle import OracleChain

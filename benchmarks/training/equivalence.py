@@ -5,7 +5,7 @@ A. *Same keys*: a plain run, the same again, and a speculative one step side by 
 B. *Different keys*: several seeds of each; reward and held-out accuracy, with intervals.
 C. *Time by stage* of the steps of A, beside the bound that Amdahl's law sets.
 
-    python benchmarks/equivalence.py [seeds=3] [seed_epochs=4] [key=value ...]
+    python benchmarks/training/equivalence.py [seeds=3] [seed_epochs=4] [key=value ...]
 
 `key=value` changes an entry of configs/quickstart.yaml, e.g. `train.epochs=2 data.train_items=32`;
 `seeds=0` leaves B out. Exit status 1 where A does not hold.
@@ -19,16 +19,16 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
-from benchmarks.curves import learning_curves, t_interval  # noqa: E402
-from benchmarks.side_by_side import Agreement, Arm, make_arm, train_with_same_keys  # noqa: E402
-from benchmarks.stages import Phase, Ratio, time_table  # noqa: E402
+from benchmarks.training.curves import learning_curves, t_interval  # noqa: E402
+from benchmarks.training.side_by_side import Agreement, Arm, make_arm, train_with_same_keys  # noqa: E402
+from benchmarks.training.stages import Phase, Ratio, time_table  # noqa: E402
 from train.command import REPOSITORY, fail_in_one_line, use_compilation_cache  # noqa: E402
 from train.config import RunConfig, load_config  # noqa: E402
 from train.metrics import describe_environment, to_json, warm_rows, write_atomic  # noqa: E402

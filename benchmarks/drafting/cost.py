@@ -1,14 +1,13 @@
 """What drafting costs the host, in microseconds and bytes.
 
-Drafters learn the same synthetic rollouts (`benchmarks.synthetic_rollouts`) and then draft for rows
-that say others of the same prompts, in one process, interleaved. Ours on one core runs twice, and
+Drafters learn the same synthetic rollouts (`synthetic_rollouts.py`) and then draft for rows that say others of the same prompts, in one process, interleaved. Ours on one core runs twice, and
 how far those two arms differ (A against A) is the spread that any other difference must exceed.
 Then far more rollouts than fit are pushed through a bound of 256 MB.
 
-    python benchmarks/drafting.py [rows=64] [rollouts=16] [tokens=1000] [prompts=10000]
+    python benchmarks/drafting/cost.py [rows=64] [rollouts=16] [tokens=1000] [prompts=10000]
                                   [repeats=5] [json=FILE]
 
-With the real SuffixDecoding library on PYTHONPATH it takes part, see `benchmarks/peers_check.py`.
+With the real SuffixDecoding library on PYTHONPATH it takes part, see `peers_check.py`.
 
 Legend: B rows, K draft budget, T tokens of a round, P prompt tokens, N response tokens, W words of
 a key.
@@ -23,16 +22,16 @@ from pathlib import Path
 from statistics import fmean, median
 from time import perf_counter, thread_time
 
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 import numpy as np  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
-from benchmarks.arctic_library import ArcticDrafter, installed  # noqa: E402
-from benchmarks.memory_bound import MEGABYTE, Outcome, push_through  # noqa: E402
+from benchmarks.drafting.arctic_library import ArcticDrafter, installed  # noqa: E402
+from benchmarks.drafting.memory_bound import MEGABYTE, Outcome, push_through  # noqa: E402
+from benchmarks.drafting.synthetic_rollouts import PromptRollouts, draw_tokens  # noqa: E402
 from benchmarks.options import parse_options  # noqa: E402
-from benchmarks.synthetic_rollouts import PromptRollouts, draw_tokens  # noqa: E402
 from ngramrl_jax.host.history import History  # noqa: E402
 from ngramrl_jax.host.ngram import NgramDrafter, warm_up  # noqa: E402
 from ngramrl_jax.host.peers import suffix_decoding_vllm  # noqa: E402

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from benchmarks.side_by_side import Arm, advance, make_arm
+from benchmarks.training.side_by_side import Arm, advance, make_arm
 from train.config import RunConfig
 from train.evaluation import Judge, outcomes
 from train.metrics import average

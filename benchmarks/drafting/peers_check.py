@@ -1,6 +1,6 @@
 """Our SuffixDecoding beside the real library: the same drafts on every context?
 
-    PYTHONPATH=/path/to/ArcticInference python -m benchmarks.peers_check contexts=10000
+    PYTHONPATH=/path/to/ArcticInference python -m benchmarks.drafting.peers_check contexts=10000
 
 The library is no dependency. Its suffix tree needs neither torch nor vLLM; to build it alone for
 this Python: unpack the source distribution of `arctic-inference`, install `nanobind` and `cmake`,
