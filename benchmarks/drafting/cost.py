@@ -1,8 +1,9 @@
 """What drafting costs the host, in microseconds and bytes.
 
-Drafters learn the same synthetic rollouts (`synthetic_rollouts.py`) and then draft for rows that say others of the same prompts, in one process, interleaved. Ours on one core runs twice, and
-how far those two arms differ (A against A) is the spread that any other difference must exceed.
-Then far more rollouts than fit are pushed through a bound of 256 MB.
+Drafters learn the same synthetic rollouts (`synthetic_rollouts.py`) and then draft for rows that
+say others of the same prompts, in one process, interleaved. Ours on one core runs twice, and how
+far those two arms differ (A against A) is the spread that any other difference must exceed. Then
+far more rollouts than fit are pushed through a bound of 256 MB.
 
     python benchmarks/drafting/cost.py [rows=64] [rollouts=16] [tokens=1000] [prompts=10000]
                                   [repeats=5] [json=FILE]
