@@ -221,3 +221,33 @@ def test_a_window_of_nothing_keeps_nothing():
     assert history.history_tokens == 0
     assert history.history_bytes <= logs.EMPTY_BYTES
     assert history.bytes_per_token == 0.0
+
+
+def test_what_is_handed_out_is_a_copy():
+    history = History()
+    history.observe(0, [1, 2], 0)
+    history.rollouts(0)[0][:] = 9
+    assert stored(history, 1) == [[[1, 2]]]
+
+
+def test_the_mean_length_is_that_of_the_rollouts_in_store():
+    history = History(window=2)
+    assert history.mean_length(0) == 0.0
+    for length in (9, 4, 1):
+        history.observe(0, [1] * length, 0)
+    assert history.mean_length(0) == 2.5
+
+
+def test_nobody_has_to_choose_a_size():
+    history = History()
+    assert (history.window, history.max_bytes) == (32, 2**30)
+
+
+def test_a_prompt_of_which_all_is_forgotten_leaves_nothing_behind():
+    history = History(max_bytes=20_000)
+    for prompt_id in range(2000):
+        history.observe(prompt_id, [prompt_id] * 5, 0)
+    known = {prompt_id for prompt_id, _ in all_stored(history)}
+    assert 0 < len(known) < 100
+    assert set(history._windows) == known
+    assert [history.oldest(prompt_id) == logs.NONE for prompt_id in (0, 1999)] == [True, False]

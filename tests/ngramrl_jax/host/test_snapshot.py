@@ -144,3 +144,46 @@ def test_a_broken_snapshot_is_refused_and_nothing_changes(damage):
         history.restore(broken)
     assert "\n" not in str(refusal.value)
     assert_equal(history.snapshot(), before)
+
+
+def test_a_snapshot_begins_with_a_dummy_and_tells_the_order_of_all_prompts():
+    history = History()
+    for step, prompt_id in enumerate([5, 2, 5]):
+        history.observe(prompt_id, [step] * (step + 1), step)
+    snapshot = history.snapshot()
+    assert snapshot["prompt_id_R"].tolist() == [-1, 5, 2, 5]
+    assert snapshot["step_R"].tolist() == [-1, 0, 1, 2]
+    assert snapshot["length_R"].tolist() == [1, 1, 2, 3]
+    assert snapshot["tokens_X"].tolist() == [-1, 0, 1, 1, 2, 2, 2]
+
+
+def test_a_restored_history_forgets_in_the_same_order():
+    """Over all prompts: a snapshot that lists prompt by prompt would pass every other test."""
+    history = History()
+    for step, prompt_id in enumerate([1, 0, 1, 0]):
+        history.observe(prompt_id, [step] * 10, step)
+    restored = History()
+    restored.restore(history.snapshot())
+    assert restored.snapshot()["step_R"].tolist() == [-1, 0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "message"),
+    [
+        ("tokens_X", np.zeros((3, 1), int), r"tokens_X: found int64 of shape \(3, 1\)"),
+        ("tokens_X", np.array([-1.0, 1.0, 2.0]), "tokens_X: found float64"),
+        ("prompt_id_R", np.array([-1, -2]), "prompt_id_R: found"),
+        ("step_R", np.array([-1, -1]), "step_R: found"),
+        ("step_R", np.array([-1]), "1 of step_R"),
+        ("prompt_id_R", np.array([-1, 0, 0]), "3 of prompt_id_R"),
+        ("length_R", np.array([0, 3]), "lengths of 1 or more"),
+        ("length_R", np.array([3, 0]), "lengths of 1 or more"),
+        ("length_R", np.array([1, 1]), "lengths of 1 or more"),
+    ],
+)
+def test_a_snapshot_with_one_wrong_array_is_refused(name, array, message):
+    history = History()
+    history.observe(0, [1, 2], 0)
+    with pytest.raises(ValueError, match=message):
+        history.restore({**history.snapshot(), name: array})
+    assert [r.tolist() for r in history.rollouts(0)] == [[1, 2]]
