@@ -15,7 +15,7 @@ from ngramrl_jax.host.log import kernel
 from ngramrl_jax.types import BestTokens, Int32Array
 
 WHOLE = 65535  # probability 1 as stored
-NEGLIGIBLE = 64  # about 0.001: less likely tokens are not listed, nor is any once the rest is less
+NEGLIGIBLE = 64  # about 0.001: less likely tokens are not listed
 
 UInt16Array = NDArray[np.uint16]
 
@@ -69,13 +69,11 @@ def _listed(
     for n in range(tokens_N.size):
         if ids_NR[n, 0] == tokens_N[n] and probs_NR[n, 0] > WHOLE - NEGLIGIBLE:
             continue
-        rest = np.int64(WHOLE)
         for r in range(ids_NR.shape[1]):
-            if rest < NEGLIGIBLE or probs_NR[n, r] < NEGLIGIBLE:
+            if probs_NR[n, r] < NEGLIGIBLE:
                 break
             ids_M[used] = ids_NR[n, r]
             probs_M[used] = probs_NR[n, r]
-            rest -= np.int64(probs_NR[n, r])
             used += 1
             count_N[n] += 1
     return count_N, ids_M[:used].copy(), probs_M[:used].copy()

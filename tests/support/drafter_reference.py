@@ -55,13 +55,12 @@ def laws(tokens: Sequence[int], best: BestTokens | None) -> list[Law]:
         return [[] for _ in tokens]
     kept = []
     for token, ids, logps in zip(tokens, best.ids_NR.tolist(), best.logps_NR.tolist(), strict=True):
-        law, rest = [], WHOLE
+        law = []
         for listed, logp in zip(ids, logps, strict=True):
             mass = round(exp(logp) * WHOLE)
-            if rest < NEGLIGIBLE or mass < NEGLIGIBLE:
+            if mass < NEGLIGIBLE:
                 break
             law.append((listed, mass))
-            rest -= mass
         certain = ids[0] == token and exp(logps[0]) * WHOLE > WHOLE - NEGLIGIBLE
         kept.append([] if certain else law)
     return kept
