@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ngramrl_jax.host.kernel import kernel
 from ngramrl_jax.host.laws import WHOLE
-from ngramrl_jax.host.log import NONE, START, Log, chain_up, kernel
+from ngramrl_jax.host.log import NONE, START, Log, chain_up
 from ngramrl_jax.host.noise import gumbel, threefry
 from ngramrl_jax.host.search import LONGEST, longest_matches
 from ngramrl_jax.types import BoolArray, Int32Array, UInt32Array

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ngramrl_jax.host.log import kernel
+from ngramrl_jax.host.kernel import kernel
 from ngramrl_jax.types import BestTokens, Int32Array
 
 WHOLE = 65535  # probability 1 as stored

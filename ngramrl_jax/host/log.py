@@ -14,13 +14,11 @@ of one rollout, R rollouts.
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from ngramrl_jax.host.kernel import kernel
 from ngramrl_jax.types import Int32Array
-
-kernel = numba.njit(nogil=True, cache=True)
 
 START = -1
 NONE = -1

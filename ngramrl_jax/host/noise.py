@@ -17,12 +17,10 @@ Legend: W the two words of a key.
 
 import math
 
-import numba
 import numpy as np
 
+from ngramrl_jax.host.kernel import kernel
 from ngramrl_jax.types import UInt32Array
-
-kernel = numba.njit(nogil=True, cache=True)
 
 _PARITY = np.uint32(0x1BD11BDA)
 _SCALE = 2.0**-32

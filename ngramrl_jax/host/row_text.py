@@ -4,13 +4,11 @@
 Legend: B rows, S capacity of a row's text, T tokens of a round, P prompt tokens.
 """
 
-import numba
 import numpy as np
 
 from ngramrl_jax.host.checks import as_rows, as_token_ids
+from ngramrl_jax.host.kernel import kernel
 from ngramrl_jax.types import Int32Array
-
-_kernel = numba.njit(nogil=True, cache=True)
 
 
 class RowText:
@@ -70,7 +68,7 @@ class RowText:
             self.text_BS = text_BS
 
 
-@_kernel
+@kernel
 def _check(tokens_BT, count_B, start_B, end_B):
     """Capacity that the rows need; -1 - row for the first row that is wrong."""
     needed = 0
@@ -85,7 +83,7 @@ def _check(tokens_BT, count_B, start_B, end_B):
     return needed
 
 
-@_kernel
+@kernel
 def _append(text_BS, end_B, tokens_BT, count_B):
     for row in range(count_B.size):
         for position in range(count_B[row]):

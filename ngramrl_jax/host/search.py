@@ -5,7 +5,8 @@ Legend: C positions of the searched text, S positions of the text whose end is l
 sizes, H buckets, F found positions.
 """
 
-from ngramrl_jax.host.log import GRAMS, NONE, START, bucket_of, kernel
+from ngramrl_jax.host.kernel import kernel
+from ngramrl_jax.host.log import GRAMS, NONE, START, bucket_of
 
 LONGEST = 32  # tokens; matches of more count as equally good
 

@@ -13,9 +13,9 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numba
 import numpy as np
 
+from ngramrl_jax.host.kernel import kernel
 from ngramrl_jax.trace.records import TracedStep
 from ngramrl_jax.types import Int32Array, Rollout
 
@@ -72,7 +72,7 @@ def shared_runs(tokens_N: Int32Array, source_X: Int32Array) -> list[int]:
     return _shared_runs(tokens_N, source_X, LEAST_RUN).tolist()
 
 
-@numba.njit(cache=True)
+@kernel
 def _shared_runs(tokens_N: np.ndarray, source_X: np.ndarray, least: int) -> np.ndarray:
     runs = np.zeros(len(tokens_N) // least + 1, np.int64)
     found = at = 0

@@ -244,7 +244,7 @@ def main() -> None:
         parser.error(f"MODULE: found {unknown.pop()}, allowed: {', '.join(TESTS)}")
     for module in arguments.modules or TESTS:
         # Numba's cache knows a kernel by its file, which a mutant does not change.
-        os.environ["NUMBA_DISABLE_JIT"] = str(int("numba" in Path(module).read_text()))
+        os.environ["NUMBA_DISABLE_JIT"] = str(int("@kernel" in Path(module).read_text()))
         if not os.fork():
             sys.path.insert(0, os.getcwd())
             for library in ("jax", "numba", "pytest", "hypothesis"):

@@ -16,8 +16,9 @@ Legend: B rows, S capacity of a row's text, K draft budget.
 """
 
 from ngramrl_jax.host.checks import at_least
+from ngramrl_jax.host.kernel import kernel
 from ngramrl_jax.host.peers.text_peer import TextPeer
-from ngramrl_jax.host.peers.trie_kernels import NONE, kernel
+from ngramrl_jax.host.peers.trie_kernels import NONE
 from ngramrl_jax.types import Int32Array
 
 

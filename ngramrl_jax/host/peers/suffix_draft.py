@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ngramrl_jax.host.peers.trie_kernels import NONE, find_child, kernel
+from ngramrl_jax.host.kernel import kernel
+from ngramrl_jax.host.peers.trie_kernels import NONE, find_child
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ Legend: N nodes, H buckets, S token storage, X texts, O open texts, D depth, B r
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
+from ngramrl_jax.host.kernel import kernel
 from ngramrl_jax.types import Int32Array
 
 NONE = -1
@@ -72,9 +72,6 @@ class Pool(NamedTuple):
     texts_X: Records
     ends_OD: Int32Array
     used: Int32Array
-
-
-kernel = numba.njit(nogil=True, cache=True)
 
 
 @kernel

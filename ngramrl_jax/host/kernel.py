@@ -1,0 +1,9 @@
+"""What the host's kernels are compiled with.
+
+They let other threads run, and are kept on disk between processes. Numba knows a kernel by its own
+file alone: after a change to a file whose kernels others call, delete the `__pycache__` beside it.
+"""
+
+import numba
+
+kernel = numba.njit(nogil=True, cache=True)
