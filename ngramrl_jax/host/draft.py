@@ -25,7 +25,7 @@ class Rule(NamedTuple):
     """How the drafter guesses. DECISIONS.md has what each choice is worth.
 
     Attributes:
-        followed: Matches that are asked, the newest of the longest.
+        followed: Matches that are asked, of the longest those whose surroundings are most alike.
         steps: Newest positions of a chain that are looked at in search of them.
         skipped: Tokens in a row that no rollout has, after which a match is still picked up.
         own_text: Whether the row's own prompt and response are searched too.
@@ -33,7 +33,7 @@ class Rule(NamedTuple):
         noise: Whether the target's noise is used where the row's key is known.
     """
 
-    followed: int = 4
+    followed: int = 8
     steps: int = 16
     skipped: int = 8
     own_text: bool = True

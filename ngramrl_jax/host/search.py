@@ -1,14 +1,18 @@
-# ruff: noqa: ANN001, ANN201 (Numba infers the types of kernels)
+# ruff: noqa: ANN001, ANN201, ANN202 (Numba infers the types of kernels)
 """Where the end of a text has stood before.
 
 Legend: C positions of the searched text, S positions of the text whose end is looked for, G gram
 sizes, H buckets, F found positions.
 """
 
+import numpy as np
+
 from ngramrl_jax.host.kernel import kernel
 from ngramrl_jax.host.log import GRAMS, NONE, START, bucket_of
 
 LONGEST = 32  # tokens; matches of more count as equally good
+SURROUNDINGS = 16  # tokens before a place that are compared, one by one
+TOLERANCE = 2  # of them
 
 
 @kernel
@@ -30,6 +34,39 @@ def match_length(text_C, position, text_S, start, end):
 
 
 @kernel
+def likeness(text_C, position, text_S, start, end):
+    """How many of the last tokens up to `position` stand in the same place before `end`.
+
+    The first one that differs ends a match, but not this: a text that went the same way but for a
+    word or two is the better guide to how it goes on.
+    """
+    same = 0
+    for back in range(min(SURROUNDINGS, position + 1)):
+        at = end - 1 - back
+        token = START if at < start else text_S[at]
+        other = text_C[position - back]
+        same += token == other
+        if token == START or other == START:
+            break
+    return same
+
+
+@kernel
+def _rank(found_F, alike_F, count, position, alike):
+    """Enters a position behind those that are as much alike or more; returns how many there are."""
+    if count == found_F.size:
+        if alike <= alike_F[count - 1]:
+            return count
+        count -= 1
+    place = count
+    while place > 0 and alike_F[place - 1] < alike:
+        found_F[place], alike_F[place] = found_F[place - 1], alike_F[place - 1]
+        place -= 1
+    found_F[place], alike_F[place] = position, alike
+    return count + 1
+
+
+@kernel
 def longest_matches(
     text_C,
     owner_C,
@@ -44,7 +81,10 @@ def longest_matches(
     found_F,
     longer_than=0,
 ):
-    """Positions where the longest suffix of START + `text_S[start:end]` ends, newest first.
+    """Positions where the longest suffix of START + `text_S[start:end]` ends.
+
+    Those come first whose surroundings are most alike, of equal ones the newest; those that are
+    less alike by more than `TOLERANCE` tokens are left out.
 
     Args:
         text_C: The text that is searched, with its chains, see `host.log`.
@@ -63,28 +103,54 @@ def longest_matches(
     Returns:
         How many, and the length of the suffix; (0, 0) where there are none.
     """
+    alike_F = np.empty(found_F.size, np.int32)
     for size in range(len(GRAMS) - 1, -1, -1):
-        gram = min(GRAMS[size], end - start + 1)
-        position = bucket_GH[
-            size, bucket_of(text_S, start, end, GRAMS[size], owner, bucket_GH.shape[1])
-        ]
-        count, longest = 0, max(gram, longer_than + 1)
-        for _ in range(steps):
-            if position == NONE or position < oldest:
-                break
-            length = match_length(text_C, position, text_S, start, end)
-            # Whose it is stands elsewhere in memory: asked only of the few that are long enough.
-            if length >= longest and (owner_C.size == 0 or owner_C[position] == owner):
-                if length > longest:
-                    longest, count = length, 0
-                if count < found_F.size:
-                    found_F[count] = position
-                    count += 1
-                elif longest == LONGEST:
-                    break
-            position = chain_GC[size, position]
+        least = max(min(GRAMS[size], end - start + 1), longer_than + 1)
+        bucket = bucket_of(text_S, start, end, GRAMS[size], owner, bucket_GH.shape[1])
+        count, longest = _walk(
+            text_C, owner_C, chain_GC[size], bucket_GH[size, bucket],
+            owner, oldest, steps, text_S, start, end, least, found_F, alike_F,
+        )  # fmt: skip
+        while count > 1 and alike_F[count - 1] < alike_F[0] - TOLERANCE:
+            count -= 1
         if count > 0:
             return count, longest
         if longer_than >= GRAMS[size]:
             break  # a match that is longer still would have stood in this chain
     return 0, 0
+
+
+@kernel
+def _walk(
+    text_C,
+    owner_C,
+    chain_C,
+    position,
+    owner,
+    oldest,
+    steps,
+    text_S,
+    start,
+    end,
+    least,
+    found_F,
+    alike_F,
+):
+    """The longest matches of at least so many tokens on one chain, the most alike first."""
+    count, longest = 0, least
+    for _ in range(steps):
+        if position == NONE or position < oldest:
+            break
+        length = match_length(text_C, position, text_S, start, end)
+        # Whose it is stands elsewhere in memory: asked only of the few that are long enough.
+        if length >= longest and (owner_C.size == 0 or owner_C[position] == owner):
+            if length > longest:
+                longest, count = length, 0
+            if length == LONGEST and count == found_F.size:
+                break
+            alike = 0
+            if length < LONGEST:
+                alike = likeness(text_C, position, text_S, start, end)
+            count = _rank(found_F, alike_F, count, position, alike)
+        position = chain_C[position]
+    return count, longest

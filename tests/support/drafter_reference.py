@@ -13,7 +13,7 @@ import numpy as np
 from ngramrl_jax.host.draft import Rule
 from ngramrl_jax.host.laws import NEGLIGIBLE, WHOLE
 from ngramrl_jax.host.noise import gumbel, threefry
-from ngramrl_jax.host.search import LONGEST
+from ngramrl_jax.host.search import LONGEST, SURROUNDINGS, TOLERANCE
 from ngramrl_jax.types import BestTokens
 
 UNLIKELY = 2.0**-10  # share of the mass below which a candidate is out
@@ -82,6 +82,19 @@ def shared(place: Place, context: Sequence[int]) -> int:
     return LONGEST if length == len(context) else length
 
 
+def alike(place: Place, context: Sequence[int]) -> int:
+    """How many of the last 16 tokens are the same, START the last; 0 where all that count are."""
+    if shared(place, context) == LONGEST:
+        return 0
+    same = 0
+    for back in range(min(SURROUNDINGS, place.at + 1, len(context))):
+        here, there = context[len(context) - 1 - back], place.told.text[place.at - back]
+        same += here == there
+        if START in (here, there):
+            break
+    return same
+
+
 def longest(
     places: Sequence[Place], context: Sequence[int], most: int, steps: int
 ) -> tuple[list[Place], int]:
@@ -90,7 +103,10 @@ def longest(
         near = [p for p in places if shared(p, context) >= min(gram, len(context))][:steps]
         if near:
             length = max(shared(place, context) for place in near)
-            return [p for p in near if shared(p, context) == length][:most], length
+            near = [place for place in near if shared(place, context) == length]
+            near = sorted(near, key=lambda place: -alike(place, context))[:most]
+            enough = alike(near[0], context) - TOLERANCE
+            return [place for place in near if alike(place, context) >= enough], length
     return [], 0
 
 
