@@ -8,7 +8,7 @@ comma := ,
 seeds = runs/traces/$(1)-0$(comma)runs/traces/$(1)-1
 
 .PHONY: help quickstart test lint fast-test data checkpoint checkpoints traces spider bench \
-  bench-drafters bench-drafting ablations equivalence hostile faults coverage mutants lock clean
+  bench-drafters bench-drafting ablations equivalence hostile faults coverage mutants lock docs clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
@@ -84,6 +84,9 @@ coverage: $(VENV)/.installed  ## Lines of the library that its tests run; kernel
 
 mutants: $(VENV)/.installed  ## Small faults that tests must notice, MODULE=path or all (an hour)
 	$(PY) tests/heavy/mutants.py $(MODULE)
+
+docs: $(VENV)/.installed  ## Write docs/configuration.md from train/config.py
+	$(PY) docs/make_configuration.py
 
 lock:  ## Resolve requirements.lock again (needs uv)
 	uv pip compile pyproject.toml --all-extras --generate-hashes --no-emit-index-url --no-header \

@@ -88,7 +88,10 @@ def load(
     """
     path = Path(path).absolute()
     if not path.is_dir():
-        raise ValueError(f"{path}: not found, a checkpoint is a folder")
+        raise ValueError(
+            f"{path}: not found, a checkpoint is a folder; "
+            "Hugging Face checkpoints cannot be imported yet"
+        )
     config = ModelConfig.from_json(path / "config.json")
     _check_json(path / TOKENIZER_FILES[0])
     fingerprints.check(path / "params", path / fingerprints.RECORD)

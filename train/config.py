@@ -10,6 +10,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+
 
 @dataclass(frozen=True)
 class DataConfig:
@@ -282,11 +284,13 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> RunConfig:
     """Reads a YAML file (None: the defaults) and applies `a.b=c` overrides.
 
     Raises:
-        ValueError: Missing file, unknown key (the nearest one is named), value of another type or
+        ValueError: Missing file or unknown key (the nearest one is named), value of another type or
             below the least that makes sense.
     """
     if path is not None and not path.is_file():
-        raise ValueError(f"configuration: found no file {path}, allowed: a YAML file")
+        near = get_close_matches(path.stem, [file.stem for file in CONFIGS.glob("*.yaml")], 1, 0.0)
+        hint = "".join(f"; nearest: configs/{stem}.yaml" for stem in near)
+        raise ValueError(f"configuration: found no file {path}, allowed: a YAML file{hint}")
     for override in overrides:
         if "=" not in override:
             raise ValueError(f"override: found {override!r}, allowed: key=value")

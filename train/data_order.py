@@ -4,14 +4,22 @@ import numpy as np
 
 
 def steps_per_epoch(items: int, per_step: int) -> int:
-    """Whole steps of an epoch; what is left over waits for the next epoch's order.
+    """Whole steps of an epoch; `left_over` items wait for the next epoch's order.
 
     Raises:
         ValueError: Fewer items than a step takes.
     """
     if items < per_step:
-        raise ValueError(f"train.prompts_per_step: found {per_step}, allowed: at most {items}")
+        raise ValueError(
+            f"train.prompts_per_step: found {per_step}, allowed: at most {items}; "
+            f"you have {items} training prompt{'s' * (items != 1)}"
+        )
     return items // per_step
+
+
+def left_over(items: int, per_step: int) -> int:
+    """Items that an epoch leaves out, other ones in each; they do not fill a step."""
+    return items % per_step
 
 
 def step_items(step: int, items: int, per_step: int, seed: int) -> np.ndarray:

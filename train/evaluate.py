@@ -10,25 +10,33 @@ from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from omegaconf import OmegaConf  # noqa: E402
+
 from models.policy import Params  # noqa: E402
 from train.checkpoints import Checkpoints  # noqa: E402
 from train.command import fail_in_one_line, use_compilation_cache  # noqa: E402
-from train.config import RunConfig, load_config  # noqa: E402
+from train.config import RunConfig, flatten, load_config  # noqa: E402
 from train.evaluation import Judge, outcomes  # noqa: E402
+from train.metrics import wilson_interval  # noqa: E402
 from train.tasks.registry import open_task  # noqa: E402
 from train.trainer import Trainer  # noqa: E402
 from train.workbench import Workbench, open_workbench  # noqa: E402
 
 
 def evaluate_folder(folder: Path, overrides: list[str]) -> None:
-    """Prints the accuracy on each held-out set with a 95 % interval."""
+    """Prints what is evaluated, and the accuracy on each held-out set with a 95 % interval."""
     stored = folder / "config.yaml"
     if stored.is_file():
         config = load_config(stored, overrides)
     elif (folder / "config.json").is_file():
         config = load_config(None, [f"model.checkpoint={folder}", *overrides])
     else:
-        raise ValueError(f"{folder}: found neither, allowed: a run folder or a checkpoint folder")
+        raise ValueError(
+            f"{folder}: found neither config.yaml nor config.json, "
+            "allowed: a run folder (config.yaml) or a checkpoint folder (config.json)"
+        )
+    source = "of the run" if stored.is_file() else "by default: a checkpoint names none"
+    print(f"evaluating {folder} on {_subject(config, overrides, source)}")
     task = open_task(config)
     try:
         bench = open_workbench(config, task)
@@ -36,12 +44,21 @@ def evaluate_folder(folder: Path, overrides: list[str]) -> None:
             raise ValueError(f"{config.data.path}: found no held-out prompts, allowed: some")
         params = _newest(folder, config, bench) if stored.is_file() else bench.params
         scores = Judge(bench, config)(params)
+        print("accuracy (Wilson's 95 % interval), items:")
         for name, right in outcomes(scores, task.accuracy_part).items():
             accuracy = sum(right) / len(right)
-            half = 1.96 * (accuracy * (1 - accuracy) / len(right)) ** 0.5
-            print(f"{name}: {accuracy:.3f} ± {half:.3f} ({len(right)} items)")
+            low, high = wilson_interval(sum(right), len(right))
+            print(f"{name}: {accuracy:.3f} ({low:.3f}-{high:.3f}), {len(right)} items")
     finally:
         task.close()
+
+
+def _subject(config: RunConfig, overrides: list[str], source: str) -> str:
+    """Task and data in words; `source` is where those come from that no override gives."""
+    given = flatten(OmegaConf.from_dotlist(overrides))
+    others = [key for key in ("task", "data.path") if key not in given]
+    whence = f"{' and '.join(others)} {source}" if others else "as given"
+    return f"task {config.task}, data {config.data.path} ({whence})"
 
 
 def _newest(folder: Path, config: RunConfig, bench: Workbench) -> Params:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from train.config import RunConfig
+from train.data_order import left_over
 from train.evaluation import Judge, outcomes
 from train.interrupt import Interrupted, deferred
 from train.metrics import MetricsWriter, Row, describe_environment, read_rows, summarise
@@ -14,7 +15,7 @@ from train.run_folder import RunFolder
 from train.samples import keep_samples
 from train.tasks.registry import open_task
 from train.traces import RunTrace, open_trace
-from train.trainer import StepOutcome, Trainer
+from train.trainer import Sampled, StepOutcome, Trainer
 from train.warm_start import ensure_checkpoint
 from train.watchdog import watched
 from train.workbench import Workbench, open_workbench
@@ -27,7 +28,9 @@ def run(config: RunConfig, *, quiet: bool = False) -> dict[str, Any]:
         The content of `summary.json`.
 
     Raises:
-        ValueError: Something in the configuration, the data or the checkpoint cannot be used.
+        ValueError: Something in the configuration, the data or the checkpoint cannot be used; or
+            the reward fails: what was learnt is saved, or, where it fails in an evaluation, the
+            last checkpoint is whole.
         RunStopped: Too many steps in a row were refused; the last good state is saved.
         Interrupted: A signal came (`train.interrupt`); what was learnt is saved.
         OSError: The disk is full; the last checkpoint is whole.
@@ -93,7 +96,7 @@ class _Run:
         if self._done == 0:
             self._evaluate("start")
         for step in range(self._done, self._total):
-            sampled = self._trainer.sample(step)
+            sampled = self._sample(step)
             with deferred():  # a signal waits: policy, row and checkpoint belong together
                 outcome = self._trainer.learn(sampled)
                 row = outcome.row | refusals.count(step, outcome.refused)
@@ -105,6 +108,16 @@ class _Run:
                 if self._due(self._config.train.checkpoint_every) or refusals.too_many:
                     self._save()
                 refusals.check()
+
+    def _sample(self, step: int) -> Sampled:
+        """The first half of a step; where the reward fails, what was learnt before is saved."""
+        try:
+            return self._trainer.sample(step)
+        except ValueError as error:
+            if not self._done:
+                raise
+            self._save()
+            raise ValueError(f"{error}; {self._saved_word()}") from error
 
     def _due(self, every: int) -> bool:
         """Whether it is the turn of what comes every so many steps (0: never) and at the end."""
@@ -137,15 +150,22 @@ class _Run:
             self._saved = self._done
 
     def _word(self, end: Interrupted) -> Interrupted:
-        if not self._done:
-            return end
+        return Interrupted(self._saved_word()) if self._done else end
+
+    def _saved_word(self) -> str:
         where = f"at step {self._done} of {self._total}"
-        return Interrupted(f"everything is saved; the same command goes on {where}")
+        return f"everything is saved; the same command goes on {where}"
 
     def _welcome(self) -> str:
         bench = self._bench
+        per_step = self._config.train.prompts_per_step
         heldout = ", ".join(f"{len(p)} {name}" for name, p in bench.heldout.items()) or "nothing"
-        text = f"{len(bench.train)} training prompts; held out: {heldout}"
+        text = f"{len(bench.train)} training prompts"
+        if skipped := left_over(len(bench.train), per_step):
+            text += (
+                f", of which each epoch leaves out {skipped} (train.prompts_per_step={per_step})"
+            )
+        text += f"; held out: {heldout}"
         if bench.left_out:
             text += f"; {bench.left_out} left out: longer than rollout.max_prompt_tokens"
         return text + (f"; resuming at step {self._done} of {self._total}" if self._done else "")

@@ -239,6 +239,18 @@ def compare_heldout(start: Sequence[int], end: Sequence[int] | None = None) -> d
     }
 
 
+def wilson_interval(right: int, items: int) -> tuple[float, float]:
+    """95 % interval of a share, `right` of `items` (Wilson 1927, J. Am. Stat. Assoc. 22).
+
+    Unlike the normal one it has a width where none or all are right, and stays within 0 and 1.
+    """
+    share, z = right / items, 1.96
+    middle = share + z**2 / (2 * items)
+    half = z * math.sqrt(share * (1 - share) / items + (z / (2 * items)) ** 2)
+    scale = 1 + z**2 / items
+    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
+
+
 def describe_environment(seed: int) -> dict[str, Any]:
     """Device, versions, seed and git commit, as `summary.json` records them."""
     kind, cores = jax.devices()[0].device_kind, os.cpu_count()

@@ -103,7 +103,7 @@ def status_line(row: Mapping[str, Any]) -> str:
         ("reward {:.2f}", row.get("reward_mean")),
         *((f"{label(name)} {{:.2f}}", row[name]) for name in part),
         ("TPF {:.2f}", row.get("tokens_per_forward")),
-        ("{:,.0f} tokens/s", row.get("rollout_tokens_per_s")),
+        ("{:,.0f} rollout tokens/s", row.get("rollout_tokens_per_s")),
     ]
     return "  ".join(form.format(value) for form, value in fields if value is not None)
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from ngramrl_jax.host.draft import Rows, Rule, _follow, _gather, _pick_up
 from ngramrl_jax.host.history import History
-from ngramrl_jax.host.log import NONE, chain_up
+from ngramrl_jax.host.log import GRAMS, NONE, chain_up
 from ngramrl_jax.host.ngram import DEFAULT_RULE, NgramDrafter
 from ngramrl_jax.host.search import LONGEST, longest_matches
 from ngramrl_jax.replay.oracle import OracleChain
@@ -116,7 +116,7 @@ def candidate_law(log, rows, rule, row, place, found_F, own_F, ids_X, mass_X):
             owner, oldest, rule.steps, text_S, start, here, found_F,
         )  # fmt: skip
     own_length = 0
-    if rule.own_text and length < LONGEST:
+    if rule.own_text and length < GRAMS[-1]:
         _, own_length = longest_matches(
             text_S, log.owner_C[:0], rows.chain_BGS[row], rows.bucket_BGH[row],
             0, 0, rule.steps, text_S, 0, here, own_F,

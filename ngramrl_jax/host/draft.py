@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ngramrl_jax.host.kernel import kernel
+from ngramrl_jax.host.kernel import inlined, kernel
 from ngramrl_jax.host.laws import WHOLE
-from ngramrl_jax.host.log import NONE, START, Log, chain_up
-from ngramrl_jax.host.noise import gumbel, threefry
+from ngramrl_jax.host.log import GRAMS, NONE, START, Log, chain_up
+from ngramrl_jax.host.noise import exponential, threefry
 from ngramrl_jax.host.search import LONGEST, longest_matches
 from ngramrl_jax.types import BoolArray, Int32Array, UInt32Array
 
@@ -28,7 +28,8 @@ class Rule(NamedTuple):
         followed: Matches that are asked, of the longest those whose surroundings are most alike.
         steps: Newest positions of a chain that are looked at in search of them.
         skipped: Tokens in a row that no rollout has, after which a match is still picked up.
-        own_text: Whether the row's own prompt and response are searched too.
+        own_text: Whether the row's own prompt and response are searched too, where what the history
+            matches is shorter than `log.GRAMS[-1]` tokens.
         laws: Whether matches are asked for the policy's law; else for the token that was drawn.
         noise: Whether the target's noise is used where the row's key is known.
     """
@@ -83,7 +84,7 @@ def _vote(ids_X, mass_X, count, token, mass):
     return count + 1
 
 
-@kernel
+@inlined
 def _gather(log, rule, found_F, count, ids_X, mass_X):
     """The laws at the followed positions, added up; returns the number of candidates."""
     candidates = 0
@@ -106,7 +107,7 @@ def _gather(log, rule, found_F, count, ids_X, mass_X):
     return candidates
 
 
-@kernel
+@inlined
 def _guess(ids_X, mass_X, candidates, keyed, key_W, position):
     """The token that the target will draw if the candidates' masses are its law.
 
@@ -120,16 +121,17 @@ def _guess(ids_X, mass_X, candidates, keyed, key_W, position):
     if not keyed or mass_X[best] > (1 - _UNLIKELY) * total:
         return ids_X[best]
     high, low = threefry(key_W[0], key_W[1], np.uint32(0), np.uint32(position))
-    best_score = -math.inf
+    # The largest log mass + Gumbel noise, with one logarithm instead of three.
+    soonest = math.inf
     for x in range(candidates):
         if mass_X[x] >= _UNLIKELY * total:
-            score = math.log(mass_X[x]) + gumbel(high, low, ids_X[x])
-            if score > best_score:
-                best, best_score = x, score
+            time = exponential(high, low, ids_X[x]) / mass_X[x]
+            if time < soonest:
+                best, soonest = x, time
     return ids_X[best]
 
 
-@kernel
+@inlined
 def _follow(log, found_F, count, token):
     """Keeps the matches that `token` follows, one token on; returns how many."""
     kept = 0
@@ -140,7 +142,7 @@ def _follow(log, found_F, count, token):
     return _go_on(log, found_F, kept)
 
 
-@kernel
+@inlined
 def _go_on(log, found_F, count):
     """Moves the matches one token on and drops those that end there; returns how many stay."""
     kept = 0
@@ -191,7 +193,7 @@ def _draft_row(log, rows, rule, row, limit, draft_K):
                 owner, oldest, rule.steps, text_S, start, here, found_F,
             )  # fmt: skip
         own_length = 0
-        if rule.own_text and length < LONGEST:
+        if rule.own_text and length < GRAMS[-1]:
             _, own_length = longest_matches(
                 text_S, everyone_C, chain_GS, bucket_GH,
                 0, 0, rule.steps, text_S, 0, here, own_F, length,

@@ -77,10 +77,16 @@ def threefry(key_high, key_low, x, y):
 
 
 @kernel
-def gumbel(key_high, key_low, token):
+def exponential(key_high, key_low, token):
     """Noise of one token id under a position's key (`fold_in(row key, position)`), float64.
 
-    The same number as `verify.keyed.gumbel` gives, up to float32's rounding.
+    Exponentially distributed; the arg-max of log p + Gumbel noise is the arg-min of this over p.
     """
     high, low = threefry(key_high, key_low, np.uint32(0), np.uint32(token))
-    return -math.log(-math.log((np.float64(high ^ low) + 0.5) * _SCALE))
+    return -math.log((np.float64(high ^ low) + 0.5) * _SCALE)
+
+
+@kernel
+def gumbel(key_high, key_low, token):
+    """The same as Gumbel noise: what `verify.keyed.gumbel` gives, up to float32's rounding."""
+    return -math.log(exponential(key_high, key_low, token))

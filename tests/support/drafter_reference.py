@@ -146,7 +146,7 @@ class PlainDrafter:
             if not followed:
                 followed, length = longest(places, context, self.rule.followed, self.rule.steps)
             own_found, own_length = [], 0
-            if self.rule.own_text:
+            if self.rule.own_text and length < 4:
                 own_found, own_length = longest(own, [START, *said, *draft], 1, self.rule.steps)
             if length == own_length == 0:
                 followed = self._pick_up(places, context)

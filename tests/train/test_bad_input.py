@@ -129,11 +129,12 @@ OVERRIDES = [
 ]
 FOR_TRAINING = [
     ("model.checkpoint=/nowhere", "/nowhere: not found"),
+    ("model.checkpoint=Qwen/Qwen3-0.6B", "Hugging Face checkpoints cannot be imported yet"),
     ("model.checkpoint={folder}", "config.json"),
     ("objective.name=ppo", "allowed: grpo, dr_grpo, dapo"),
     ("objective.clip_low=-1", "clip_low"),
     ("optimizer.learning_rate=-1", "learning_rate"),
-    ("train.prompts_per_step=5", "allowed: at most 4"),
+    ("train.prompts_per_step=5", "allowed: at most 4; you have 4 training prompts"),
     ("train.prompts_per_step=0", "prompts_per_step: found 0"),
     ("train.group=0", "group: found 0"),
     ("train.group=1", "group: found 1"),
@@ -225,7 +226,8 @@ def test_configuration_files(folder, fails):
 
 
 def test_evaluate_needs_a_run_or_a_checkpoint(folder, fails):
-    assert "/nowhere: found neither" in fails(folder, EVALUATE, "/nowhere")
+    words = "/nowhere: found neither config.yaml nor config.json, allowed: a run folder"
+    assert words in fails(folder, EVALUATE, "/nowhere")
     assert "found neither" in fails(folder, EVALUATE, f"{folder}/data")
     own = (f"task={folder}/own.py:Mine",)
     assert "found no held-out prompts" in fails(folder, EVALUATE, f"{folder}/tiny", *own)
@@ -234,6 +236,31 @@ def test_evaluate_needs_a_run_or_a_checkpoint(folder, fails):
         f"out: {folder}/run\ndata: {{path: {folder}/data}}\nmodel: {{checkpoint: {folder}/tiny}}\n"
     )
     assert "found no checkpoint" in fails(folder, EVALUATE, f"{folder}/run")
+
+
+@pytest.mark.parametrize(
+    ("given_keys", "whence"),
+    [
+        ((), "(task and data.path by default: a checkpoint names none)"),
+        (("task",), "(data.path by default: a checkpoint names none)"),
+        (("task", "data.path"), "(as given)"),
+    ],
+)
+def test_evaluate_says_what_it_evaluates_and_whether_that_was_asked_for(
+    folder, repository, monkeypatch, capsys, given_keys, whence
+):
+    values = {"task": "text2sql", "data.path": f"{folder}/data"}
+    overrides = [f"{key}={values[key]}" for key in given_keys]
+    monkeypatch.chdir(repository)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    monkeypatch.setattr(
+        sys, "argv", [EVALUATE, f"{folder}/tiny", "rollout.max_prompt_tokens=3", *overrides]
+    )
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(repository / EVALUATE), run_name="__main__")
+    data = values["data.path"] if "data.path" in given_keys else "data/text2sql"
+    said = capsys.readouterr().out
+    assert said == f"evaluating {folder}/tiny on task text2sql, data {data} {whence}\n"
 
 
 def _drop(name):

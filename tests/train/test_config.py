@@ -46,9 +46,18 @@ def test_a_mistake_is_named_in_one_line(tmp_path, text, overrides, message):
     assert message in str(caught.value)
 
 
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(ValueError, match="found no file"):
-        load_config(tmp_path / "none.yaml")
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("gsm.yaml", "gsm_tiny"),
+        ("configs/spider", "spider_tiny"),
+        ("quikstart.yaml", "quickstart"),
+        ("sft-tiny.yml", "sft_tiny"),
+    ],
+)
+def test_a_missing_file_is_named_and_so_is_the_nearest_of_ours(tmp_path, name, near):
+    with pytest.raises(ValueError, match=rf"found no file .*; nearest: configs/{near}\.yaml$"):
+        load_config(tmp_path / name)
 
 
 def test_every_committed_configuration_loads_and_opens_with_its_command(repository):

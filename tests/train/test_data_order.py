@@ -5,13 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from train.data_order import step_items, steps_per_epoch
+from train.data_order import left_over, step_items, steps_per_epoch
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 5))
 def test_an_epoch_visits_items_once_and_the_next_in_another_order(items, per_step, seed):
     if items < per_step:
-        with pytest.raises(ValueError, match="prompts_per_step: found"):
+        words = f"found {per_step}, allowed: at most {items}; you have {items} training prompt"
+        with pytest.raises(ValueError, match=f"prompts_per_step: {words}"):
             steps_per_epoch(items, per_step)
         return
     steps = steps_per_epoch(items, per_step)
@@ -21,6 +22,7 @@ def test_an_epoch_visits_items_once_and_the_next_in_another_order(items, per_ste
     ]
     for visited in epochs:
         assert len(set(visited.tolist())) == len(visited) == steps * per_step
+        assert len(visited) + left_over(items, per_step) == items
         assert set(visited.tolist()) <= set(range(items))
     if items > 12 and per_step == 1:
         assert epochs[0].tolist() != epochs[1].tolist()

@@ -74,6 +74,49 @@ def small_disk(tmp_path):
     subprocess.run(["umount", place], check=True)
 
 
+REWARD = """
+from pathlib import Path
+
+def reward(record, response):
+    folder = Path(__file__).parent
+    with (folder / "calls").open("a") as calls:
+        print("called", file=calls)
+    if (folder / "mended").exists() or len((folder / "calls").read_text().split()) <= 8:
+        return len(response) % 3
+    return record["absent"]
+"""
+
+
+@pytest.mark.slow
+def test_a_reward_that_raises_ends_the_run_and_loses_nothing(policy, tmp_path):
+    """Two to four calls a step, all distinct: the ninth is one of the third step or later."""
+    (tmp_path / "own.py").write_text(REWARD)
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "a"}\n{"prompt": "b"}\n{"prompt": "c"}\n')
+    overrides = (
+        f"task={tmp_path}/own.py:reward",
+        f"data.path={tmp_path}/prompts.jsonl",
+        "train.checkpoint_every=100",
+    )
+    run = RunCommand(policy, tmp_path / "run", STEPS, overrides)
+    status, said, complained = run.finish()
+    assert status == 2
+    done = len(rows(run.out))
+    assert done >= 2
+    assert saved_steps(run.out) == [done]
+    where = rf"{tmp_path}/prompts\.jsonl, line [123] and the response '.*', allowed: a number"
+    word = f"everything is saved; the same command goes on at step {done} of {STEPS}"
+    found = rf"found KeyError: 'absent' \(own\.py, line 10\) for {where}; {word}"
+    assert re.fullmatch(rf"error: {tmp_path}/own\.py:reward: {found}\n", complained), complained
+    left_out = "of which each epoch leaves out 1 (train.prompts_per_step=2)"
+    assert f"3 training prompts, {left_out}; held out: nothing\n" in said
+
+    (tmp_path / "mended").touch()
+    status, said, complained = run.finish()
+    assert (status, complained) == (0, "")
+    assert f"resuming at step {done} of {STEPS}" in said
+    assert len(rows(run.out)) == STEPS
+
+
 # Killed and interrupted -----------------------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ from train.metrics import (
     stages,
     summarise,
     to_json,
+    wilson_interval,
     write_atomic,
 )
 
@@ -207,6 +208,20 @@ def test_single_item_has_no_interval():
 def test_unpaired_outcomes_are_refused(start, end):
     with pytest.raises(ValueError, match="held-out outcomes: found"):
         compare_heldout(start, end)
+
+
+@pytest.mark.parametrize(("right", "items"), [(0, 240), (240, 240), (1, 3), (131, 240), (1, 1)])
+def test_wilson_ends_are_the_shares_that_lie_just_196_errors_from_the_observed(right, items):
+    low, high = wilson_interval(right, items)
+    assert 0.0 <= low <= right / items <= high <= 1.0
+    assert low < high
+    for end in {low, high} - {0.0, 1.0}:
+        error = math.sqrt(end * (1 - end) / items)
+        assert abs(right / items - end) == pytest.approx(1.96 * error, rel=1e-9)
+
+
+def test_wilson_of_none_right():
+    assert [f"{end:.3f}" for end in wilson_interval(0, 240)] == ["0.000", "0.016"]
 
 
 def test_environment_names_device_versions_and_seed():

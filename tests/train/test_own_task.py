@@ -8,6 +8,7 @@ from contextlib import closing
 import pytest
 
 from train.config import load_config
+from train.tasks import scored_prompts
 from train.tasks.base import Item, Score, checked_scores
 from train.tasks.registry import open_task
 
@@ -57,6 +58,8 @@ def reward(record, response):
             sys.exit(0)
         case "raise":
             return record["absent"]
+        case "memory":
+            raise MemoryError
         case "nan":
             return float("nan")
         case "word":
@@ -146,15 +149,14 @@ def test_a_folder_of_prompts_has_heldout_sets(folder):
         assert {item.index for item in t.heldout["far"]} < {4, 5, 6, 7}
 
 
-def test_faults_of_a_reward_score_zero_and_are_counted(folder):
-    """Also that of a call that takes its worker down, and nobody else's score suffers."""
+def test_a_call_without_time_or_memory_scores_zero_and_is_counted(folder):
+    """Also one that takes its worker down, and nobody else's score suffers."""
     with opened(folder, "reward", "data.reward_seconds=2") as task:
         item = task.train_items[0]
-        texts = ["ab", "hang", "raise", "die", "exit", "abcd"]
+        texts = ["ab", "hang", "memory", "die", "exit", "abcd"]
         scores = task.score([item] * 6, texts)
         assert [score.reward for score in scores] == [0.5, 0.0, 0.0, 0.0, 0.0, 1.0]
-        assert [score.faults["killed"] for score in scores] == [0, 1, 0, 1, 1, 0]
-        assert [score.faults["crashed"] for score in scores] == [0, 0, 1, 0, 0, 0]
+        assert [score.faults["killed"] for score in scores] == [0, 1, 1, 1, 1, 0]
 
 
 def test_equal_responses_to_an_item_are_scored_once(folder):
@@ -172,25 +174,38 @@ def test_a_reward_that_is_not_finite_is_passed_on_to_be_refused(folder):
         assert score.parts["right"] == 0.0
 
 
-@pytest.mark.parametrize(("response", "found"), [("word", "'much'"), ("nothing", "None")])
-def test_a_reward_that_is_no_number_is_named(folder, response, found):
+LINE = 1 + OWN.splitlines().index('            return record["absent"]')
+
+
+@pytest.mark.parametrize(
+    ("response", "found"),
+    [
+        ("word", "'much'"),
+        ("nothing", "None"),
+        ("raise", f"KeyError: 'absent' (mine.py, line {LINE})"),
+    ],
+)
+def test_a_reward_that_raises_or_is_no_number_is_named_whatever_worked_before(
+    folder, response, found
+):
     with opened(folder, "reward") as task, pytest.raises(ValueError, match=r"^[^\n]+$") as caught:
         task.score(task.train_items, ["ab", response])
-    assert f"mine.py:reward: found {found} for item 1" in str(caught.value)
+    where = f"{folder}/prompts.jsonl, line 2 and the response {response!r}"
+    assert f"mine.py:reward: found {found} for {where}, allowed: a number" in str(caught.value)
 
 
-def test_a_reward_that_never_works_is_broken_but_a_single_fault_is_not(folder):
+def test_a_reward_that_is_always_lost_is_broken_but_a_single_loss_is_not(folder, monkeypatch):
+    monkeypatch.setattr(scored_prompts, "LOSSES_OF_A_BROKEN_REWARD", 3)
     with opened(folder, "reward") as task:
         item = task.train_items[0]
-        for _ in range(15):
-            task.score([item], ["raise"])
+        task.score([item] * 2, ["memory", "die"])
         with pytest.raises(ValueError, match=r"^[^\n]+$") as caught:
-            task.score([item], ["raise"])
-        assert "KeyError: 'absent' (mine.py, line " in str(caught.value)
+            task.score([item], ["memory"])
+        assert "mine.py:reward: found each of the first 3 calls past" in str(caught.value)
     with opened(folder, "reward") as task:
         task.score([item], ["ab"])
-        for _ in range(20):
-            task.score([item], ["raise"])
+        for _ in range(4):
+            task.score([item], ["memory"])
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_interrupt_passes_through():
 
 
 def test_status_line_names_the_main_metrics():
-    expected = "epoch 0  reward 0.61  execution match 0.58  TPF 3.42  1,234 tokens/s"
+    expected = "epoch 0  reward 0.61  execution match 0.58  TPF 3.42  1,234 rollout tokens/s"
     assert status_line(ROW) == expected
     assert status_line({"step": 3, "reward_mean": None}) == ""
 

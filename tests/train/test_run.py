@@ -118,7 +118,9 @@ def test_a_run_folder_holds_what_the_contract_names(whole):
 def test_a_finished_run_can_be_evaluated(repository, whole):
     done = command(repository, "train/evaluate.py", str(whole[0]))
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    subject, legend, *lines = done.stdout.splitlines()
+    assert subject.endswith("task text2sql, data data/text2sql (task and data.path of the run)")
+    assert legend == "accuracy (Wilson's 95 % interval), items:"
     assert [line.split(":")[0] for line in lines] == ["database", "paraphrases", "questions"]
     last = rows(whole[0])[-1]
     for line in lines:

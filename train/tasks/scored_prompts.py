@@ -6,9 +6,10 @@ folder with `train.jsonl` and the held-out sets `heldout_<set>.jsonl` or `test.j
 
     def reward(record: dict, response: str) -> float
 
-It runs in worker processes under a limit of wall-clock time. One that hangs or takes its process
-down scores 0 and counts as `killed`, one that raises scores 0 and counts as `crashed`. One that is
-NaN or infinite is passed on: the step that it belongs to is refused.
+It runs in worker processes under a limit of wall-clock time. A call that hangs, runs out of memory
+or takes its process down scores 0 and counts as `killed`: the response may be why. A call that
+raises anything else, or returns no number, is a mistake in the reward, and an error that names it.
+A reward that is NaN or infinite is passed on: the step that it belongs to is refused.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from train.rewards.pool import Lost, WorkerPool
+from train.rewards.pool import LOST, Lost, WorkerPool
 from train.tasks.base import Item, Score
 from train.tasks.own_file import load_name, told
 from train.tasks.records import choose, read_records
 
 Reward = Callable[[dict[str, Any], str], float]
-# A reward that has failed this often before it worked once is broken, whatever the responses say.
-FAILURES_OF_A_BROKEN_REWARD = 16
+# A reward that was lost this often before it worked once is broken, whatever the responses say.
+LOSSES_OF_A_BROKEN_REWARD = 16
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,12 @@ class Outcome:
     """What one call of the reward came to.
 
     Attributes:
-        reward: What it returned; 0 where it did not.
-        crash: What it raised, on one line.
-        returned: What it returned, where that is no number.
+        reward: What it returned.
+        mistake: What it raised, or returned where that is no number, on one line; else empty.
     """
 
     reward: float = 0.0
-    crash: str = ""
-    returned: str = ""
+    mistake: str = ""
 
 
 class RewardCaller:
@@ -52,15 +51,17 @@ class RewardCaller:
         self._reward: Reward = load_name(named)
         self._file = Path(named.rpartition(":")[0]).resolve()
 
-    def __call__(self, job: tuple[dict[str, Any], str]) -> Outcome:
-        """The outcome for a record and a response."""
+    def __call__(self, job: tuple[dict[str, Any], str]) -> Outcome | Lost:
+        """The outcome for a record and a response; none where memory ran out."""
         try:
             returned = self._reward(*job)
             if not hasattr(returned, "__float__"):
-                return Outcome(returned=f"{returned!r:.60}")
+                return Outcome(mistake=f"{returned!r:.60}")
             return Outcome(reward=float(returned))
+        except MemoryError:
+            return LOST
         except Exception as error:
-            return Outcome(crash=told(error, self._file))
+            return Outcome(mistake=told(error, self._file))
 
 
 class ScoredPrompts:
@@ -99,17 +100,18 @@ class ScoredPrompts:
         seconds: float = 5.0,
     ) -> None:
         parts: dict[str, list[Item]] = {}
-        count = 0
+        self._places: list[str] = []  # of the records, by index
         for name, file in _files(Path(path)).items():
-            records = list(_prompt_records(file))
-            parts[name] = [Item(count + i, record) for i, record in enumerate(records)]
-            count += len(records)
+            parts[name] = []
+            for place, record in _prompt_records(file):
+                parts[name].append(Item(len(self._places), record))
+                self._places.append(place)
         self.train_items: Sequence[Item] = choose(parts.pop(""), train_limit, seed, _text)
         self.heldout: Mapping[str, Sequence[Item]] = {
             name: choose(items, heldout_limit, seed, _text) for name, items in parts.items()
         }
         self._named = reward
-        self._worked, self._failures = False, 0
+        self._worked, self._losses = False, 0
         self._pool = WorkerPool(
             "train.tasks.scored_prompts:RewardCaller",
             {"named": reward},
@@ -130,31 +132,32 @@ class ScoredPrompts:
         """Calls the reward, once for equal responses to one item.
 
         Raises:
-            ValueError: It returned something other than a number, or has only failed yet.
+            ValueError: It raised, returned something other than a number, or has been lost in every
+                call yet.
         """
         asked = {
             (item.index, text): (item.payload, text)
             for item, text in zip(items, texts, strict=True)
         }
         outcomes = dict(zip(asked, self._pool.map(list(asked.values())), strict=True))
-        for (index, _), outcome in outcomes.items():
-            self._judge(index, outcome)
+        for (index, text), outcome in outcomes.items():
+            self._judge(index, text, outcome)
         return [_score(outcomes[item.index, text]) for item, text in zip(items, texts, strict=True)]
 
-    def _judge(self, index: int, outcome: Outcome | Lost) -> None:
+    def _judge(self, index: int, text: str, outcome: Outcome | Lost) -> None:
         """Raises where the reward, not the response, is at fault."""
-        if isinstance(outcome, Outcome) and outcome.returned:
-            raise ValueError(
-                f"{self._named}: found {outcome.returned} for item {index}, allowed: a number"
-            )
-        if isinstance(outcome, Outcome) and not outcome.crash:
+        if isinstance(outcome, Outcome):
+            if outcome.mistake:
+                raise ValueError(
+                    f"{self._named}: found {outcome.mistake} for {self._places[index]} and the "
+                    f"response {text!r:.60}, allowed: a number"
+                )
             self._worked = True
-        self._failures += not self._worked
-        if self._failures >= FAILURES_OF_A_BROKEN_REWARD:
-            found = outcome.crash if isinstance(outcome, Outcome) else "past its time limit or dead"
+        self._losses += not self._worked
+        if self._losses >= LOSSES_OF_A_BROKEN_REWARD:
             raise ValueError(
-                f"{self._named}: found it failing in each of the first {self._failures} calls, "
-                f"the last one {found}, allowed: a reward that works"
+                f"{self._named}: found each of the first {self._losses} calls past its limit of "
+                "time or memory, or dead, allowed: a reward that works"
             )
 
     def close(self) -> None:
@@ -164,12 +167,8 @@ class ScoredPrompts:
 
 def _score(outcome: Outcome | Lost) -> Score:
     killed = isinstance(outcome, Lost)
-    outcome = Outcome() if isinstance(outcome, Lost) else outcome
-    return Score(
-        reward=outcome.reward,
-        parts={"right": float(outcome.reward >= 1.0)},
-        faults={"killed": float(killed), "crashed": float(bool(outcome.crash))},
-    )
+    reward = 0.0 if isinstance(outcome, Lost) else outcome.reward
+    return Score(reward, {"right": float(reward >= 1.0)}, {"killed": float(killed)})
 
 
 def _files(path: Path) -> dict[str, Path]:
@@ -182,7 +181,8 @@ def _files(path: Path) -> dict[str, Path]:
     }
 
 
-def _prompt_records(file: Path) -> Iterator[dict[str, Any]]:
+def _prompt_records(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every record, and where it stands."""
     for place, record in read_records(file):
         if not isinstance(record, dict):
             found = type(record).__name__
@@ -193,7 +193,7 @@ def _prompt_records(file: Path) -> Iterator[dict[str, Any]]:
             raise ValueError(f"{place}: found {found}, allowed: a text that is not empty")
         if not isinstance(response, str):
             raise ValueError(f"{place}: found response = {response!r}, allowed: a text")
-        yield record
+        yield place, record
 
 
 def _text(item: Item) -> str:
