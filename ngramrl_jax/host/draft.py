@@ -34,7 +34,7 @@ class Rule(NamedTuple):
         noise: Whether the target's noise is used where the row's key is known.
     """
 
-    followed: int = 8
+    followed: int = 6
     steps: int = 16
     skipped: int = 8
     own_text: bool = True

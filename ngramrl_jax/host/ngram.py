@@ -31,7 +31,7 @@ class NgramDrafter:
     Each draft token continues the longest suffix of (start of response + response + draft so far)
     that occurs in the prompt's history, or the longest suffix of prompt + response that occurs in
     the row's own prompt and response, where that one is longer. Of several places those are asked,
-    eight at most, before which most of the last 16 tokens are the same. Each says how likely which
+    six at most, before which most of the last 16 tokens are the same. Each says how likely which
     token is: by the policy's law there, where the history knows it, else by the token that was
     drawn. With the row's key known, the draft is the token that the target would draw from the mean
     of these laws with its own noise (`ngramrl_jax.host.noise`); without it, the most likely one.

@@ -7,6 +7,8 @@ import numpy as np
 
 from ngramrl_jax.replay.report import Report
 
+KINDS = (".png", ".svg")
+
 
 def plot(reports: Sequence[Report], path: Path) -> None:
     """Draws a row of panels a trace; the kind of file follows from the name.
@@ -37,4 +39,6 @@ def plot(reports: Sequence[Report], path: Path) -> None:
     try:
         figure.savefig(path)
     except (OSError, ValueError) as error:
-        raise ValueError(f"--plot: found {path}: {error}, allowed: a file .png, .svg") from error
+        raise ValueError(
+            f"--plot: found {path}: {error}, allowed: a file {', '.join(KINDS)}"
+        ) from error

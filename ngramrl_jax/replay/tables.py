@@ -48,10 +48,13 @@ def show_comparison(
     where = "one trace" if len(reports) == 1 else f"{len(reports)} traces"
     for other, found in comparison["over"].items():
         interval = found["interval"]
-        between = f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else ""
+        if interval:
+            between = f" [{interval[0]:.2f}, {interval[1]:.2f}]"
+            how = f"{pairs} of {where} in pairs, 95 %"
+        else:
+            between, how = "", "one pair alone, no interval"
         console.print(
-            f"{comparison['of']} over {other}: {found['ratio']:.2f}{between} "
-            f"({pairs} of {where} in pairs, 95 %)",
+            f"{comparison['of']} over {other}: {found['ratio']:.2f}{between} ({how})",
             highlight=False,
         )
 

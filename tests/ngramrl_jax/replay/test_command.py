@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ngramrl_jax.replay import __main__ as command
+from ngramrl_jax.replay.registry import factories
 from ngramrl_jax.replay.report import compare
 from ngramrl_jax.trace.block import block_folders
 from ngramrl_jax.trace.store import TraceWriter
@@ -92,6 +93,21 @@ def test_tables_name_every_drafter(monkeypatch, capsys, run_trace, lines):
         assert words in said
 
 
+def test_a_single_pair_has_no_interval(monkeypatch, capsys, lines):
+    status, said, _ = run(monkeypatch, capsys, lines, "--drafters", "ngram,none")
+    assert status == 0
+    assert "no interval" in said
+    assert "95 %" not in said
+
+
+def test_help_explains_every_drafter(capsys):
+    with pytest.raises(SystemExit):
+        command.run(["--help"])
+    said = capsys.readouterr().out
+    for name in factories(HEADER):
+        assert f"\n  {name} " in said, name
+
+
 def test_a_trace_without_best_tokens_has_no_oracle(monkeypatch, capsys, tmp_path):
     TraceWriter(tmp_path, HEADER).append(random_step(0, best=0))
     assert "oracle" not in report(monkeypatch, capsys, tmp_path)["traces"][0]["drafters"]
@@ -129,6 +145,7 @@ def test_without_matplotlib_a_picture_is_refused_in_one_line(
         (["{lines}", "--draft-tokens", "0"], "--draft-tokens: found 0, allowed: 1 or more"),
         (["{lines}", "--draft-tokens", "x"], "invalid int value"),
         (["{lines}", "--plot", "/nowhere/p.png"], "--plot: found /nowhere/p.png"),
+        (["{lines}", "--plot", "p.pdf"], "--plot: found p.pdf, allowed: a file .png, .svg"),
         ([], "required: TRACE"),
     ],
 )
