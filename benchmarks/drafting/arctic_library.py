@@ -12,7 +12,7 @@ import numpy as np
 
 from ngramrl_jax.host.peers import VLLM_RULE
 from ngramrl_jax.host.peers.suffix_decoding import VLLM_REQUESTS
-from ngramrl_jax.host.peers.text_peer import TextPeer
+from ngramrl_jax.host.text_drafter import TextDrafter
 from ngramrl_jax.types import BestTokens, Int32Array, UInt32Array
 
 
@@ -21,7 +21,7 @@ def installed() -> bool:
     return importlib.util.find_spec("arctic_inference") is not None
 
 
-class ArcticDrafter(TextPeer):
+class ArcticDrafter(TextDrafter):
     """`arctic_inference.suffix_decoding` at vLLM's defaults, called row by row as vLLM calls it."""
 
     def __init__(self, rows: int, draft_tokens: int) -> None:
@@ -44,19 +44,19 @@ class ArcticDrafter(TextPeer):
     def start_row(
         self, row: int, prompt_id: int, prompt_P: Int32Array, key_W: UInt32Array | None = None
     ) -> None:
-        """A request begins; see `TextPeer.start_row`."""
+        """A request begins; see `TextDrafter.start_row`."""
         super().start_row(row, prompt_id, prompt_P)
         self._request[row] = next(self._serials)
         self._cache.start_request(self._request[row], prompt_P)
 
     def commit(self, tokens_BT: Int32Array, count_B: Int32Array) -> None:
-        """The library learns what a row says at once; see `TextPeer.commit`."""
+        """The library learns what a row says at once; see `TextDrafter.commit`."""
         super().commit(tokens_BT, count_B)
         for row, request in self._request.items():
             self._cache.add_active_response(request, tokens_BT[row, : count_B[row]])
 
     def finish_row(self, row: int) -> None:
-        """The request ends, its response stays; see `TextPeer.finish_row`."""
+        """The request ends, its response stays; see `TextDrafter.finish_row`."""
         super().finish_row(row)
         if row in self._request:
             self._cache.stop_request(self._request.pop(row))

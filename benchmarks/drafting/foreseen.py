@@ -10,6 +10,7 @@ Legend: B rows, K draft budget, N response tokens that a row has yet to say, F m
 X candidates for one token.
 """
 
+from abc import abstractmethod
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -72,9 +73,9 @@ class ForeseenDrafter(NgramDrafter):
             length_B[row] = kept
         return draft_BK, length_B
 
+    @abstractmethod
     def kept(self, rows: Rows, row: int, rollout: Rollout, said: int, limit: int) -> int:
         """How many of the tokens from `said` on this round keeps, at most `limit`."""
-        raise NotImplementedError
 
 
 class BestFew(OracleChain):
@@ -100,8 +101,10 @@ class BestFew(OracleChain):
 def candidate_law(log, rows, rule, row, place, found_F, own_F, ids_X, mass_X):
     """What the drafter takes for the next token's law: masses, not normalised.
 
-    The same choices as in `ngramrl_jax.host.draft`, of which only the guess is left out. The text
-    behind the row's end holds the draft so far, and `found_F` the matches; both are the caller's.
+    The same choices as in `ngramrl_jax.host.draft`, of which only the guess is left out, written
+    again: one kernel for both makes drafting slower by a third. A test holds them together.
+    The text behind the row's end holds the draft so far, and `found_F` the matches; both are the
+    caller's.
 
     Returns:
         How many candidates, the length of the match that they continue, and the place as the

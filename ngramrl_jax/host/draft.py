@@ -225,17 +225,17 @@ def draft_rows(
     rule: Rule,
     first: int,
     last: int,
-    limit_B: Int32Array,
+    wanted_B: Int32Array,
     draft_BK: Int32Array,
     length_B: Int32Array,
     match_B: Int32Array,
 ) -> None:
-    """Drafts the rows from `first` to before `last` that want some tokens.
+    """Drafts the rows from `first` to before `last` that want some tokens; idle ones want none.
 
     `length_B` and `match_B` become the lengths of their drafts and of the matches that these start
     from. Several threads may draft different rows at the same time.
     """
     for row in range(first, last):
-        limit = min(limit_B[row], draft_BK.shape[1])
-        if limit > 0 and rows.end_B[row] > 0:
-            length_B[row], match_B[row] = _draft_row(log, rows, rule, row, limit, draft_BK[row])
+        if wanted_B[row] > 0:
+            wanted = np.int64(wanted_B[row])
+            length_B[row], match_B[row] = _draft_row(log, rows, rule, row, wanted, draft_BK[row])

@@ -10,12 +10,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from ngramrl_jax.host.checks import as_id, as_rows, at_least
+from ngramrl_jax.host.checks import as_id, at_least
 from ngramrl_jax.host.draft import Rows, Rule, draft_rows
 from ngramrl_jax.host.history import History
 from ngramrl_jax.host.log import GRAMS, NONE
 from ngramrl_jax.host.noise import row_key
-from ngramrl_jax.host.row_text import RowText
+from ngramrl_jax.host.text_drafter import TextDrafter
 from ngramrl_jax.types import BestTokens, Int32Array, UInt32Array
 
 DEFAULT_RULE = Rule()
@@ -25,7 +25,7 @@ _ROWS_A_THREAD = 32  # fewer are not worth waking a thread for
 _OWN_BUCKETS = 1024
 
 
-class NgramDrafter:
+class NgramDrafter(TextDrafter):
     """Drafts from the prompt's history; see `ngramrl_jax.host.protocol.Drafter`.
 
     Each draft token continues the longest suffix of (start of response + response + draft so far)
@@ -65,14 +65,12 @@ class NgramDrafter:
         Raises:
             ValueError: A setting lies outside its range.
         """
-        self.draft_tokens = at_least("draft_tokens", draft_tokens, 0)
+        super().__init__(rows, draft_tokens, spare=draft_tokens)
         self.history = history
         self._rule = Rule(*rule)
         at_least("followed", rule.followed, 1)
         at_least("steps", rule.steps, 1)
         at_least("skipped", rule.skipped, 0)
-        self.match_length_B = np.zeros(at_least("rows", rows, 1), np.int32)
-        self._text = RowText(rows, spare=draft_tokens)
         self._prompt_B = np.full(rows, _IDLE, np.int32)
         self._key_BW = np.zeros((rows, 2), np.uint32)
         self._keyed_B = np.zeros(rows, bool)
@@ -83,11 +81,6 @@ class NgramDrafter:
         self._helpers = ThreadPoolExecutor(threads)
         self._chain_again()
 
-    @property
-    def rows(self) -> int:
-        """B."""
-        return self.match_length_B.size
-
     def start_row(
         self, row: int, prompt_id: int, prompt_P: Int32Array, key_W: UInt32Array | None = None
     ) -> None:
@@ -97,8 +90,7 @@ class NgramDrafter:
             ValueError: No such row, or a prompt id or tokens that are no int32 of 0 or more.
         """
         as_id("prompt_id", prompt_id)
-        self.finish_row(row)
-        self._text.start(row, prompt_P)
+        super().start_row(row, prompt_id, prompt_P)
         self._prompt_B[row] = prompt_id
         self._keyed_B[row] = key_W is not None
         if key_W is not None:
@@ -106,47 +98,10 @@ class NgramDrafter:
         self._noted_B[row] = 0
         self._bucket_BGH[row] = NONE
 
-    def commit(self, tokens_BT: Int32Array, count_B: Int32Array) -> None:
-        """Row r committed `tokens_BT[r, :count_B[r]]`; a count of 0 leaves the row untouched.
-
-        Raises:
-            ValueError: See `RowText.append`.
-        """
-        self._text.append(tokens_BT, count_B)
-
-    def propose(self, limit_B: Int32Array) -> tuple[Int32Array, Int32Array]:
-        """Drafts for the next round: fresh `draft_BK` padded with 0, and `length_B`.
-
-        Raises:
-            ValueError: `limit_B` is not one integer per row.
-        """
-        limits_B = as_rows("limit_B", limit_B, (self.rows,))
-        draft_BK = np.zeros((self.rows, self.draft_tokens), np.int32)
-        length_B = np.zeros(self.rows, np.int32)
-        self.match_length_B = np.zeros(self.rows, np.int32)
-        with self.history.lock:
-            before = self.history.log, self._view(), self._rule
-            after = limits_B, draft_BK, length_B, self.match_length_B
-            mine, *others = self._spans
-            helped = [self._helpers.submit(draft_rows, *before, *span, *after) for span in others]
-            draft_rows(*before, *mine, *after)
-            for one in helped:
-                one.result()
-        return draft_BK, length_B
-
     def finish_row(self, row: int) -> None:
-        """Slot `row` is idle until the next `start_row`; one that is idle already stays so.
-
-        Raises:
-            ValueError: No such row.
-        """
-        if not 0 <= row < self.rows:
-            raise ValueError(f"row: found {row}, allowed: 0 to {self.rows - 1}")
-        self._text.stop(row)
+        """The row has no prompt; see `TextDrafter.finish_row`."""
+        super().finish_row(row)
         self._prompt_B[row] = _IDLE
-
-    def end_batch(self) -> None:
-        """Nothing is held ready."""
 
     def observe(
         self, prompt_id: int, tokens_N: Int32Array, step: int, best: BestTokens | None = None
@@ -157,6 +112,22 @@ class NgramDrafter:
             ValueError: See `History.observe`.
         """
         self.history.observe(prompt_id, tokens_N, step, best)
+
+    def _draft(
+        self,
+        wanted_B: Int32Array,
+        draft_BK: Int32Array,
+        length_B: Int32Array,
+        match_length_B: Int32Array,
+    ) -> None:
+        with self.history.lock:
+            before = self.history.log, self._view(), self._rule
+            after = wanted_B, draft_BK, length_B, match_length_B
+            mine, *others = self._spans
+            helped = [self._helpers.submit(draft_rows, *before, *span, *after) for span in others]
+            draft_rows(*before, *mine, *after)
+            for one in helped:
+                one.result()
 
     def _view(self) -> Rows:
         if self._chain_BGS.shape[2] != self._text.text_BS.shape[1]:

@@ -47,7 +47,7 @@ TESTS = {
     "ngramrl_jax/host/history.py": _host("history", "snapshot"),
     "ngramrl_jax/host/laws.py": _host("laws", "snapshot"),
     "ngramrl_jax/host/log.py": _host("log", "search", "snapshot"),
-    "ngramrl_jax/host/ngram.py": _host("ngram"),
+    "ngramrl_jax/host/ngram.py": _host("ngram", "ngram_process"),
     "ngramrl_jax/host/row_text.py": _host("ngram"),
     "ngramrl_jax/host/search.py": _host("search", "ngram"),
     "ngramrl_jax/host/snapshot.py": _host("snapshot"),

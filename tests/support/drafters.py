@@ -63,3 +63,11 @@ class OracleDrafter(RandomDrafter):
             length_B[row] = len(ahead)
         flip_BK = self._rng.random(self._shape) < self._wrong
         return np.where(flip_BK, 1 - (draft_BK > 0), draft_BK).astype(np.int32), length_B
+
+
+def drafts(drafter, limits) -> list[list[int]]:
+    """What a drafter proposes, row by row, held to the protocol."""
+    draft_BK, length_B = drafter.propose(np.array(limits, np.int32))
+    assert (length_B <= np.minimum(limits, drafter.draft_tokens)).all()
+    assert all(not draft_BK[row, n:].any() for row, n in enumerate(length_B))
+    return [draft_BK[row, :n].tolist() for row, n in enumerate(length_B)]

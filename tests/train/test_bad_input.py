@@ -13,7 +13,6 @@ from contextlib import closing
 import pytest
 
 from train.config import load_config
-from train.run_folder import RunFolder
 from train.tasks.registry import open_task
 from train.warm_start import make_checkpoint
 from train.workbench import open_workbench
@@ -393,11 +392,3 @@ def test_a_warm_start_without_responses_is_refused(folder):
         pytest.raises(ValueError, match="found no response to item 0"),
     ):
         make_checkpoint(config, task)
-
-
-def test_a_run_made_before_an_entry_existed_is_taken_up(tmp_path):
-    stored = tmp_path / "config.yaml"
-    stored.write_text(f"out: {tmp_path}\nseed: 3\n")
-    RunFolder(load_config(stored))
-    with pytest.raises(ValueError, match="seed: 3 -> 4"):
-        RunFolder(load_config(stored, ["seed=4"]))

@@ -3,6 +3,7 @@
 import pytest
 
 from train.config import RunConfig, load_config, to_yaml
+from train.run_folder import RunFolder
 
 
 def written(folder, text):
@@ -68,3 +69,11 @@ def test_every_committed_configuration_loads_and_opens_with_its_command(reposito
         head = path.read_text().split("\n\n")[0]
         assert head.startswith("#")
         assert f"configs/{path.name}" in head
+
+
+def test_a_run_made_before_an_entry_existed_is_taken_up(tmp_path):
+    stored = tmp_path / "config.yaml"
+    stored.write_text(f"out: {tmp_path}\nseed: 3\n")
+    RunFolder(load_config(stored))
+    with pytest.raises(ValueError, match="seed: 3 -> 4"):
+        RunFolder(load_config(stored, ["seed=4"]))

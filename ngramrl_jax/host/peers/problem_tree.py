@@ -18,9 +18,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ngramrl_jax.host.checks import as_token_ids, at_least
-from ngramrl_jax.host.peers.suffix_draft import SuffixRule, as_arguments, draft_rows
-from ngramrl_jax.host.peers.text_peer import TextPeer
-from ngramrl_jax.host.peers.trie import SuffixForest
+from ngramrl_jax.host.peers.suffix_draft import SuffixRule
+from ngramrl_jax.host.peers.tree_drafter import TreeDrafter
 from ngramrl_jax.host.peers.trie_kernels import NONE
 from ngramrl_jax.types import BestTokens, Int32Array, UInt32Array
 
@@ -37,7 +36,7 @@ class _Problem:
     iterations: deque[list[int]] = field(default_factory=deque)
 
 
-class ProblemTreeDrafter(TextPeer):
+class ProblemTreeDrafter(TreeDrafter):
     """Drafts from the rollouts of the row's prompt, and from nothing else.
 
     An iteration is a training step that had the prompt.
@@ -57,25 +56,21 @@ class ProblemTreeDrafter(TextPeer):
         Raises:
             ValueError: A setting lies outside its range.
         """
-        super().__init__(rows, draft_tokens)
-        self.rule = rule
+        super().__init__(rows, draft_tokens, rule, trees=1)
         self._window = at_least("window", window, 1)
-        self.forest = SuffixForest(rule.depth)
         self._problems: dict[int, _Problem] = {}
-        self._prompts = [NONE] * rows
-        self._root_BF = np.full((rows, 1), NONE, np.int32)
 
     def start_row(
         self, row: int, prompt_id: int, prompt_P: Int32Array, key_W: UInt32Array | None = None
     ) -> None:
-        """The row draws on the prompt's tree; see `TextPeer.start_row`."""
+        """The row draws on the prompt's tree; see `TextDrafter.start_row`."""
         super().start_row(row, prompt_id, prompt_P)
         self._prompts[row] = prompt_id
         if prompt_id in self._problems:
             self._root_BF[row] = self._problems[prompt_id].root
 
     def finish_row(self, row: int) -> None:
-        """The row draws on no tree; see `TextPeer.finish_row`."""
+        """The row draws on no tree; see `TextDrafter.finish_row`."""
         super().finish_row(row)
         self._prompts[row] = NONE
         self._root_BF[row] = NONE
@@ -113,22 +108,3 @@ class ProblemTreeDrafter(TextPeer):
         if len(problem.iterations) > self._window:
             for _ in problem.iterations.popleft():
                 self.forest.drop_oldest(problem.root)
-
-    def _draft(
-        self,
-        wanted_B: Int32Array,
-        draft_BK: Int32Array,
-        length_B: Int32Array,
-        match_length_B: Int32Array,
-    ) -> None:
-        draft_rows(
-            self.forest.pool,
-            self._root_BF,
-            self._text.text_BS,
-            self._text.end_B,
-            np.minimum(wanted_B, self.rule.max_tokens).astype(np.int32),
-            as_arguments(self.rule),
-            draft_BK,
-            length_B,
-            match_length_B,
-        )

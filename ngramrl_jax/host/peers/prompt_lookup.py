@@ -17,12 +17,12 @@ Legend: B rows, S capacity of a row's text, K draft budget.
 
 from ngramrl_jax.host.checks import at_least
 from ngramrl_jax.host.kernel import kernel
-from ngramrl_jax.host.peers.text_peer import TextPeer
 from ngramrl_jax.host.peers.trie_kernels import NONE
+from ngramrl_jax.host.text_drafter import TextDrafter
 from ngramrl_jax.types import Int32Array
 
 
-class HuggingFaceLookup(TextPeer):
+class HuggingFaceLookup(TextDrafter):
     """Prompt look-up by the rule of Hugging Face's transformers."""
 
     def __init__(
@@ -62,7 +62,7 @@ class HuggingFaceLookup(TextPeer):
         )
 
 
-class VllmLookup(TextPeer):
+class VllmLookup(TextDrafter):
     """Prompt look-up by the rule of vLLM."""
 
     def __init__(

@@ -12,9 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from ngramrl_jax.host.checks import as_rows, as_token_ids, at_least
-from ngramrl_jax.host.peers.suffix_draft import SuffixRule, as_arguments, draft_rows
-from ngramrl_jax.host.peers.text_peer import TextPeer
-from ngramrl_jax.host.peers.trie import SuffixForest
+from ngramrl_jax.host.peers.suffix_draft import SuffixRule
+from ngramrl_jax.host.peers.tree_drafter import TreeDrafter
 from ngramrl_jax.host.peers.trie_kernels import NONE
 from ngramrl_jax.types import BestTokens, Int32Array, UInt32Array
 
@@ -23,7 +22,7 @@ ARCTIC_RULE, ARCTIC_REQUESTS = SuffixRule(depth=64), 100_000
 VLLM_RULE, VLLM_REQUESTS = SuffixRule(depth=24), 10_000
 
 
-class SuffixDecodingDrafter(TextPeer):
+class SuffixDecodingDrafter(TreeDrafter):
     """Two trees a row: its own prompt and response, and the responses of all requests.
 
     The second, shared by all prompts, holds what running requests have said so far as well. It
@@ -50,22 +49,19 @@ class SuffixDecodingDrafter(TextPeer):
         Raises:
             ValueError: A setting lies outside its range.
         """
-        super().__init__(rows, draft_tokens)
-        self.rule = replace(rule, over_siblings=False)
+        super().__init__(rows, draft_tokens, replace(rule, over_siblings=False), trees=2)
         self._cached_requests = at_least("cached_requests", cached_requests, 1)
-        self.forest = SuffixForest(rule.depth)
         self._shared = self.forest.plant()
-        own = [self.forest.plant() for _ in range(rows)]
-        self._root_BF = np.array([[root, self._shared] for root in own], np.int32)
+        self._root_BF[:, 0] = [self.forest.plant() for _ in range(rows)]
+        self._root_BF[:, 1] = self._shared
         self._own_B = np.full(rows, NONE, np.int32)
         self._shared_B = np.full(rows, NONE, np.int32)
-        self._prompts = [NONE] * rows
         self._untold: Counter[tuple[int, bytes]] = Counter()
 
     def start_row(
         self, row: int, prompt_id: int, prompt_P: Int32Array, key_W: UInt32Array | None = None
     ) -> None:
-        """A request begins; see `TextPeer.start_row`."""
+        """A request begins; see `TextDrafter.start_row`."""
         super().start_row(row, prompt_id, prompt_P)
         self._prompts[row] = prompt_id
         self._own_B[row] = self.forest.open_text(int(self._root_BF[row, 0]))
@@ -73,7 +69,7 @@ class SuffixDecodingDrafter(TextPeer):
         self._shared_B[row] = self._new_request()
 
     def commit(self, tokens_BT: Int32Array, count_B: Int32Array) -> None:
-        """Both trees learn what a row says at once; see `TextPeer.commit`."""
+        """Both trees learn what a row says at once; see `TextDrafter.commit`."""
         before_B = self._text.end_B.copy()
         super().commit(tokens_BT, count_B)
         said_B = self._text.end_B - before_B
@@ -82,7 +78,7 @@ class SuffixDecodingDrafter(TextPeer):
         self.forest.extend_rows(self._shared_B, new_BT, said_B)
 
     def finish_row(self, row: int) -> None:
-        """The request's own tree goes, its response stays; see `TextPeer.finish_row`."""
+        """The request's own tree goes, its response stays; see `TextDrafter.finish_row`."""
         if 0 <= row < self.rows and self._own_B[row] != NONE:
             response_N = self._text.text_BS[row, self._text.start_B[row] : self._text.end_B[row]]
             self._untold[self._prompts[row], response_N.tobytes()] += 1
@@ -120,22 +116,3 @@ class SuffixDecodingDrafter(TextPeer):
         while self.forest.texts_of(self._shared) > self._cached_requests:
             self._shared_B[self._shared_B == self.forest.drop_oldest(self._shared)] = NONE
         return text
-
-    def _draft(
-        self,
-        wanted_B: Int32Array,
-        draft_BK: Int32Array,
-        length_B: Int32Array,
-        match_length_B: Int32Array,
-    ) -> None:
-        draft_rows(
-            self.forest.pool,
-            self._root_BF,
-            self._text.text_BS,
-            self._text.end_B,
-            np.minimum(wanted_B, self.rule.max_tokens).astype(np.int32),
-            as_arguments(self.rule),
-            draft_BK,
-            length_B,
-            match_length_B,
-        )

@@ -1,36 +1,23 @@
 """The n-gram drafter proposes exactly what a brute-force statement of its rule proposes."""
 
-import subprocess
-import sys
-import threading
-import time
 from itertools import pairwise
 
-import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngramrl_jax.host import draft as kernels
-from ngramrl_jax.host import laws, log, ngram, row_text
+from ngramrl_jax.host import ngram
 from ngramrl_jax.host.draft import Rule
 from ngramrl_jax.host.history import History
-from ngramrl_jax.host.ngram import NgramDrafter, warm_up
+from ngramrl_jax.host.ngram import NgramDrafter
 from ngramrl_jax.host.snapshot import from_arrays
 from ngramrl_jax.types import BestTokens
 from tests.support.drafter_reference import START, PlainDrafter, Row
+from tests.support.drafters import drafts
 
 ROWS, BUDGET = 3, 6
-compiled = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="kernels are not compiled")
 EVERYWHERE = 10_000  # steps: the reference knows nothing of hash buckets that strangers share
-
-
-def drafts(drafter, limits):
-    draft_BK, length_B = drafter.propose(np.array(limits, np.int32))
-    assert (length_B <= np.minimum(limits, drafter.draft_tokens)).all()
-    assert all(not draft_BK[row, n:].any() for row, n in enumerate(length_B))
-    return [draft_BK[row, :n].tolist() for row, n in enumerate(length_B)]
 
 
 def best_tokens(rng, tokens, vocab=4, sharpness=2.0):
@@ -339,102 +326,3 @@ def test_bad_input_is_refused_by_name_and_changes_nothing():
     with pytest.raises(ValueError, match="limit_B: found"):
         drafter.propose(np.array([4]))
     assert drafts(drafter, [4, 4]) == before
-
-
-def test_a_history_may_be_observed_by_another_thread():
-    """Rollouts come, move and are forgotten while rows are drafted; no draft is ever a stranger's.
-
-    Within a rollout every token is one more than the one before it, so a torn read would show; and
-    none ends within a draft, behind which matches are picked up elsewhere.
-    """
-    history = History(window=3, max_bytes=60_000)
-    drafter = NgramDrafter(32, 16, history, threads=2)
-    end = time.monotonic() + 1.5
-    observed = [0]
-
-    def observe():
-        rng = np.random.default_rng(0)
-        while time.monotonic() < end:
-            prompt_id = int(rng.integers(8))
-            begin = 1000 * prompt_id + int(rng.integers(2)) * 500
-            history.observe(prompt_id, np.arange(begin, begin + rng.integers(20, 400)), 0)
-            observed[0] += 1
-
-    worker = threading.Thread(target=observe)
-    worker.start()
-    drafted = asked = 0
-    while worker.is_alive():
-        for row in range(drafter.rows):
-            drafter.start_row(row, row % 8, np.array([9999]))
-        for _ in range(4):
-            for row, draft in enumerate(drafts(drafter, [16] * drafter.rows)):
-                begins = [1000 * (row % 8), 1000 * (row % 8) + 500]
-                assert not draft or draft[0] in begins
-                for one, two in pairwise(draft):
-                    assert two == one + 1
-                drafted += len(draft)
-            asked += 1
-    worker.join()
-    assert min(observed[0], asked, drafted) >= 10
-
-
-ENTRIES = [
-    log.append,
-    log.move_together,
-    log.chain_all,
-    log.gathered,
-    laws._listed,
-    kernels.draft_rows,
-    row_text._check,
-    row_text._append,
-]
-
-
-@compiled
-def test_nothing_compiles_after_warm_up():
-    """Not for read-only, strided or int64 arrays either, nor for other sizes."""
-    warm_up()
-    before = [len(kernel.signatures) for kernel in ENTRIES]
-    assert all(before)
-    tokens_BT = np.arange(40 * 20).reshape(40, 20)[:, ::2]
-    tokens_BT.flags.writeable = False
-    best = BestTokens(np.ones((10, 6), np.int64)[:, ::2], np.zeros((10, 3)))
-    for rows in (4, 40):
-        drafter = NgramDrafter(rows, 16, History(3), Rule(own_text=False, laws=False, noise=False))
-        for step in range(5):
-            drafter.start_row(step % 4, step, np.arange(9)[::2])
-            drafter.observe(step, np.arange(30, dtype=np.uint16)[::3], step, best)
-        drafter.history.restore(drafter.history.snapshot())
-        drafter.commit(tokens_BT[:rows], np.where(np.arange(rows) < 4, 10, 0))
-        drafter.propose(np.resize(np.array([3, 16, 99, 0], np.int64), rows))
-    assert [len(kernel.signatures) for kernel in ENTRIES] == before
-
-
-@compiled
-def test_the_kernels_release_the_gil():
-    """Another thread goes on while a long rollout is being stored."""
-    warm_up()
-    history = History()
-    rollout = np.random.default_rng(0).integers(0, 1000, 1_000_000)
-    times = []
-
-    def insert():
-        times.append(time.perf_counter())
-        history.observe(0, rollout, 0)
-        times.append(time.perf_counter())
-
-    worker = threading.Thread(target=insert)
-    worker.start()
-    ticks = []
-    while worker.is_alive():
-        ticks.append(time.perf_counter())
-        time.sleep(0.001)
-    begin, end = times
-    middle = [t for t in ticks if begin + 0.3 * (end - begin) < t < begin + 0.7 * (end - begin)]
-    assert len(middle) >= 5
-
-
-def test_the_host_core_loads_no_jax():
-    code = "import sys, ngramrl_jax.host.ngram; print({'jax', 'flax'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"

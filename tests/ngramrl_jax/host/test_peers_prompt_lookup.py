@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ngramrl_jax.host.peers import HuggingFaceLookup, VllmLookup
-from ngramrl_jax.host.peers.text_peer import TextPeer
+from ngramrl_jax.host.text_drafter import TextDrafter
 
 _TEXT = st.lists(st.integers(0, 3), min_size=1, max_size=40)
 
@@ -28,7 +28,7 @@ def _vllm(text: list[int], wanted: int, min_ngram: int, max_ngram: int) -> list[
     return []
 
 
-def _draft(drafter: TextPeer, text: list[int], said: int, limit: int) -> list[int]:
+def _draft(drafter: TextDrafter, text: list[int], said: int, limit: int) -> list[int]:
     """What the second of three rows drafts after `text`, whose end it said itself."""
     said = min(said, len(text) - 1)
     drafter.start_row(1, 0, np.array(text[: len(text) - said], np.int32))

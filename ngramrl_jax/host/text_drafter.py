@@ -1,4 +1,4 @@
-"""What every peer has in common: the rows' texts, and the shape of a proposal.
+"""What every drafter from text has in common: the rows' texts, and the shape of a proposal.
 
 Legend: B rows, K draft budget, T tokens of a round, P prompt tokens, N response tokens, W words of
 a key.
@@ -13,23 +13,23 @@ from ngramrl_jax.host.row_text import RowText
 from ngramrl_jax.types import BestTokens, Int32Array, UInt32Array
 
 
-class TextPeer(ABC):
-    """A `ngramrl_jax.host.protocol.Drafter` that knows its rows' texts and nothing of their keys.
+class TextDrafter(ABC):
+    """A `ngramrl_jax.host.protocol.Drafter` that knows its rows' texts.
 
     Attributes:
         draft_tokens: K.
         match_length_B: int32, length of the suffix that each of the last drafts continues.
     """
 
-    def __init__(self, rows: int, draft_tokens: int) -> None:
-        """A drafter for `rows` idle rows.
+    def __init__(self, rows: int, draft_tokens: int, *, spare: int = 0) -> None:
+        """A drafter for `rows` idle rows, with room for `spare` tokens behind every text.
 
         Raises:
             ValueError: `rows` is below 1, or `draft_tokens` below 0.
         """
         self.draft_tokens = at_least("draft_tokens", draft_tokens, 0)
         self.match_length_B = np.zeros(at_least("rows", rows, 1), np.int32)
-        self._text = RowText(rows)
+        self._text = RowText(rows, spare)
 
     @property
     def rows(self) -> int:
@@ -80,13 +80,13 @@ class TextPeer(ABC):
             raise ValueError(f"row: found {row}, allowed: 0 to {self.rows - 1}")
         self._text.stop(row)
 
-    def end_batch(self) -> None:  # noqa: B027 (not every peer has something to do here)
+    def end_batch(self) -> None:  # noqa: B027 (not every drafter has something to do here)
         """Nothing is held ready."""
 
     def observe(  # noqa: B027
         self, prompt_id: int, tokens_N: Int32Array, step: int, best: BestTokens | None = None
     ) -> None:
-        """Finished rollouts teach nothing, unless a peer says otherwise."""
+        """Finished rollouts teach nothing, unless a drafter says otherwise."""
 
     @abstractmethod
     def _draft(
