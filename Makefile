@@ -2,6 +2,9 @@
 PYTHON3 ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
+# JAX 0.11 and later want Python 3.12: two locks, chosen by the interpreter.
+LOCK := $(shell $(PYTHON3) -c 'import sys; print("requirements.lock" if sys.version_info < (3, 12) else "requirements-py312.lock")')
+ACCELERATOR ?=  # cuda12, cuda13 or tpu: JAX's own extra, at the version of the lock
 WORKLOADS := spider_tiny gsm_tiny bfcl_tiny
 TRACED_ITEMS := 112
 comma := ,
@@ -13,10 +16,12 @@ seeds = runs/traces/$(1)-0$(comma)runs/traces/$(1)-1
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
 
-$(VENV)/.installed: requirements.lock
+$(VENV)/.installed: $(LOCK)
 	$(PYTHON3) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11) and "Python: found %d.%d, allowed: 3.11 or later" % sys.version_info[:2])'
 	$(PYTHON3) -m venv $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
+	$(if $(strip $(ACCELERATOR)),sed -n 's/^\([^ #]*==[^ ]*\).*/\1/p' $(LOCK) > $(VENV)/versions.txt)
+	$(if $(strip $(ACCELERATOR)),$(PY) -m pip install --quiet --disable-pip-version-check --constraint $(VENV)/versions.txt "jax[$(strip $(ACCELERATOR))]")
 	touch $@
 
 quickstart: $(VENV)/.installed  ## GRPO on text-to-SQL with the embedded default, to a report
@@ -88,9 +93,11 @@ mutants: $(VENV)/.installed  ## Small faults that tests must notice, MODULE=path
 docs: $(VENV)/.installed  ## Write docs/configuration.md from train/config.py
 	$(PY) docs/make_configuration.py
 
-lock:  ## Resolve requirements.lock again (needs uv)
-	uv pip compile pyproject.toml --all-extras --generate-hashes --no-emit-index-url --no-header \
-	  --python-version 3.11 -o requirements.lock
+lock:  ## Resolve both locks again (needs uv)
+	for version in 3.11 3.12; do \
+	  uv pip compile pyproject.toml $(foreach extra,train math import test,--extra $(extra)) --generate-hashes \
+	    --no-emit-index-url --no-header --python-version $$version --python-platform linux --quiet \
+	    -o $$(test $$version = 3.11 && echo requirements.lock || echo requirements-py312.lock) || exit 1; done
 
 clean:  ## Remove caches and the environment
 	rm -rf $(VENV) .cache .pytest_cache .ruff_cache .import_linter_cache

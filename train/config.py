@@ -122,11 +122,17 @@ class ObjectiveConfig:
     """What is maximised.
 
     Attributes:
-        name: grpo, dr_grpo or dapo.
+        name: grpo, dr_grpo, dapo, gspo or cispo.
         clip_low: The ratio may fall to `1 - clip_low`; null is the objective's own default.
         clip_high: The ratio may rise to `1 + clip_high`; null is the objective's own default.
         kl: Weight of the k3 divergence from the starting policy; 0 is off.
         overlong_buffer: dapo: tokens before the limit over which the penalty grows; 0 is off.
+        sampling_rounds: dapo's dynamic sampling: times that prompts are drawn in a step, at most,
+            until it has `train.prompts_per_step` groups whose rewards differ; 1 is off.
+        correction: What the gap between rollout and training log-probabilities does to the loss:
+            off, truncate (importance weights up to the cap) or mask (none above the cap).
+        correction_level: Weights per token or per sequence.
+        correction_cap: The largest importance weight.
     """
 
     name: str = "grpo"
@@ -134,6 +140,10 @@ class ObjectiveConfig:
     clip_high: float | None = None
     kl: float = 0.0
     overlong_buffer: int = 0
+    sampling_rounds: int = 1
+    correction: str = "off"
+    correction_level: str = "token"
+    correction_cap: float = 2.0
 
 
 @dataclass(frozen=True)
@@ -162,7 +172,8 @@ class TrainSection:
         steps: Stop after this many steps; 0 means after `epochs`.
         prompts_per_step: Groups in a step.
         group: Rollouts of a prompt, G.
-        updates_per_step: Optimizer updates on the rollouts of a step.
+        updates_per_step: Passes over the rollouts of a step.
+        minibatches: Parts of a step's groups, each with an optimizer update of its own in a pass.
         micro_batch: Sequences of one forward-backward.
         logprob_chunk: Tokens whose logits exist at the same time.
         remat: Recompute activations of each layer in the backward pass.
@@ -178,6 +189,7 @@ class TrainSection:
     prompts_per_step: int = 16
     group: int = 8
     updates_per_step: int = 1
+    minibatches: int = 1
     micro_batch: int = 32
     logprob_chunk: int = 1024
     remat: bool = True
@@ -195,11 +207,15 @@ class EvaluationConfig:
         every: Steps between evaluations; 0 means at start and end only.
         slots: Rows of the device batch.
         temperature: Of the evaluated samples.
+        top_k: Of the evaluated samples; 0 is off.
+        top_p: Of the evaluated samples; 1 is off.
     """
 
     every: int = 0
     slots: int = 32
     temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -213,6 +229,19 @@ class TraceSection:
 
     enabled: bool = True
     max_mb: int = 1024
+
+
+@dataclass(frozen=True)
+class WandbSection:
+    """Rows of the run sent to Weights & Biases, if the package is installed.
+
+    Attributes:
+        project: Its name; empty is off.
+        mode: online or offline.
+    """
+
+    project: str = ""
+    mode: str = "online"
 
 
 @dataclass(frozen=True)
@@ -240,6 +269,7 @@ class RunConfig:
     train: TrainSection = field(default_factory=TrainSection)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     trace: TraceSection = field(default_factory=TraceSection)
+    wandb: WandbSection = field(default_factory=WandbSection)
 
 
 # Whole numbers that must not be lower. What is no number of a kind is checked where it is used.
@@ -264,17 +294,20 @@ _LEAST = {
     "rollout.prefix_entries": 0,
     "rollout.best_tokens": 0,
     "objective.overlong_buffer": 0,
+    "objective.sampling_rounds": 1,
     "train.epochs": 1,
     "train.steps": 0,
     "train.prompts_per_step": 1,
     "train.group": 2,  # advantages compare siblings
     "train.updates_per_step": 1,
+    "train.minibatches": 1,
     "train.micro_batch": 1,
     "train.logprob_chunk": 1,
     "train.checkpoint_every": 1,
     "train.keep_checkpoints": 1,
     "evaluation.every": 0,
     "evaluation.slots": 1,
+    "evaluation.top_k": 0,
     "trace.max_mb": 1,
 }
 _MOST = 2**31 - 1  # int32 on the device

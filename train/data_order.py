@@ -30,3 +30,12 @@ def step_items(step: int, items: int, per_step: int, seed: int) -> np.ndarray:
     epoch, within = divmod(step, steps_per_epoch(items, per_step))
     order = np.random.default_rng([seed, epoch]).permutation(items)
     return order[within * per_step : (within + 1) * per_step]
+
+
+def more_items(step: int, attempt: int, items: int, taken: np.ndarray, seed: int) -> np.ndarray:
+    """All items that a step has not taken yet, in the order in which attempt 1, 2, ... takes more.
+
+    A pure function too, drawn from (seed, step, attempt); `taken` holds indices.
+    """
+    order = np.random.default_rng([seed, step, attempt, items]).permutation(items)
+    return order[~np.isin(order, taken)]

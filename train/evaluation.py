@@ -8,7 +8,7 @@ from train.config import RunConfig
 from train.prompts import Prompt, group_requests
 from train.tasks.base import Score, Task, checked_scores
 from train.text import TextCodec
-from train.workbench import Workbench, plain_engine
+from train.workbench import Workbench, evaluation_sampling, plain_engine
 
 # Training steps count up from 0, so evaluation noise never repeats a training step's.
 EVALUATION_STEP = 2**31 - 1
@@ -37,14 +37,14 @@ class Judge:
     """Evaluates a policy on all held-out sets, with one engine and its compiled programs."""
 
     def __init__(self, bench: Workbench, config: RunConfig) -> None:
-        """An engine of `evaluation.slots` rows that samples at `evaluation.temperature`."""
+        """An engine of `evaluation.slots` rows that samples as `evaluation` says."""
         self._bench, self._config = bench, config
         self._engine = plain_engine(
             bench.policy,
             bench.codec,
             config.rollout,
             config.evaluation.slots,
-            config.evaluation.temperature,
+            evaluation_sampling(config.evaluation),
         )
 
     def __call__(self, params: Params) -> dict[str, list[Score]]:

@@ -19,10 +19,12 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from ngramrl_jax.types import Sampling
 from train.batching import Batch
+from train.correction import Correction, importance_weights
 from train.logprobs import Params, TokenLogProbs, TrainablePolicy, token_log_probs
 from train.objectives import Objective, token_losses
 
 Metrics = dict[str, jax.Array]
+NO_CORRECTION = Correction()
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ class Learner:
         optimizer: Settings, or an optax transformation of your own.
         objective: What to minimise.
         sampling: The distribution that rollouts are drawn from.
+        correction: What the gap between rollout and training does to the loss.
         chunk_tokens: Tokens that go through the head at once.
         remat: Recompute layers in the backward pass.
         param_shardings: Pytree of `NamedSharding` like the parameters, for a mesh. The moments of
@@ -115,6 +118,7 @@ class Learner:
         objective: Objective,
         sampling: Sampling,
         *,
+        correction: Correction = NO_CORRECTION,
         chunk_tokens: int = 1024,
         remat: bool = True,
         param_shardings: Any = None,
@@ -126,6 +130,7 @@ class Learner:
         self._optimizer = optimizer
         self._objective = objective
         self._sampling = sampling
+        self._correction = correction
         self._chunk_tokens = chunk_tokens
         self._remat = remat
         self._batch_sharding = batch_sharding
@@ -153,16 +158,20 @@ class Learner:
 
         Returns:
             The new state, and metrics as device scalars: `loss grad_norm entropy clip_frac
-            outside_support refused`, with rollout log-probabilities `logp_gap_mean logp_gap_max`,
-            with reference ones `kl`. All are means over response tokens but loss, grad_norm,
-            logp_gap_max and refused. `outside_support` is the share of tokens that top-k or top-p
-            leaves out of this forward's distribution.
+            outside_support refused`, with rollout log-probabilities `logp_gap_mean logp_gap_max
+            tis_mean`, with reference ones `kl`. All are means over response tokens but loss,
+            grad_norm, logp_gap_max and refused. `outside_support` is the share of tokens that
+            top-k or top-p leaves out of this forward's distribution, `tis_mean` the importance
+            weight of `train.correction`.
 
         Raises:
-            ValueError: The objective has a KL and the batch no reference log-probabilities.
+            ValueError: The objective has a KL and the batch no reference log-probabilities, or the
+                gap is to be corrected and the batch has none of the rollout.
         """
         if self._objective.kl > 0.0 and batch.reference_logp_BR is None:
             raise ValueError("reference_logp_BR: found none, allowed: log_probs of the reference")
+        if self._correction.mode != "off" and batch.rollout_logp_BR is None:
+            raise ValueError("rollout_logp_BR: found none, allowed: what the rollouts recorded")
         return self._update(state, self._placed(batch))
 
     def log_probs(self, params: Params, batch: Batch) -> jax.Array:
@@ -203,6 +212,9 @@ class Learner:
         said = self._token_log_probs(params, batch)
         mask_BR = batch.mask_BR
         old_BR = lax.stop_gradient(said.logp_BR) if batch.old_logp_BR is None else batch.old_logp_BR
+        factor_BR = None
+        if batch.rollout_logp_BR is not None:
+            factor_BR = importance_weights(self._correction, old_BR, batch.rollout_logp_BR, mask_BR)
         losses = token_losses(
             self._objective,
             said.logp_BR,
@@ -210,6 +222,7 @@ class Learner:
             batch.reference_logp_BR,
             batch.advantage_B,
             mask_BR,
+            None if self._correction.mode == "off" else factor_BR,
         )
         loss = jnp.sum(batch.weight_BR * losses.loss_BR)
 
@@ -224,7 +237,8 @@ class Learner:
         }
         if losses.kl_BR is not None:
             sums["kl"] = total(losses.kl_BR)
-        if batch.rollout_logp_BR is not None:
+        if factor_BR is not None and batch.rollout_logp_BR is not None:
+            sums["tis_mean"] = total(factor_BR)
             gap_BR = jnp.where(mask_BR, jnp.abs(said.logp_BR - batch.rollout_logp_BR), 0.0)
             sums["logp_gap_mean"] = jnp.sum(gap_BR)
             sums["logp_gap_max"] = jnp.max(gap_BR)

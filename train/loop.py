@@ -1,6 +1,7 @@
 """A whole run: start or resume, steps, checkpoints, evaluation, summary and report."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from train.config import RunConfig
@@ -15,6 +16,7 @@ from train.run_folder import RunFolder
 from train.samples import keep_samples
 from train.tasks.registry import open_task
 from train.traces import RunTrace, open_trace
+from train.tracking import Tracker, open_tracker
 from train.trainer import Sampled, StepOutcome, Trainer
 from train.warm_start import ensure_checkpoint
 from train.watchdog import watched
@@ -60,6 +62,7 @@ class _Run:
         self._total = config.train.steps or epochs
         self._judge = Judge(bench, config)
         self._trace = RunTrace()
+        self._tracker = Tracker()
         self._done = self._saved = 0  # steps done, and those that the newest checkpoint holds
 
     def go(self) -> dict[str, Any]:
@@ -67,6 +70,7 @@ class _Run:
         self._folder.create()
         with (
             self._open_trace() as self._trace,
+            self._open_tracker() as self._tracker,
             MetricsWriter(self._folder.path, self._done) as writer,
             TrainingProgress(self._total, self._done, quiet=self._quiet) as progress,
         ):
@@ -91,6 +95,9 @@ class _Run:
         config = self._config
         return open_trace(config.trace, self._folder.traces, self._trainer, config.seed, self._done)
 
+    def _open_tracker(self) -> Tracker:
+        return open_tracker(self._config.wandb, self._folder, asdict(self._config))
+
     def _train(self, writer: MetricsWriter, progress: TrainingProgress, refusals: Refusals) -> None:
         self._trainer.warm_up()
         if self._done == 0:
@@ -103,6 +110,7 @@ class _Run:
                 self._done = step + 1
                 row |= self._after_step(outcome)
                 writer.write(row)  # before the checkpoint: a kill between them leaves no gap
+                self._tracker.log(row)
                 self._trace.keep(outcome)
                 progress.update(row)
                 if self._due(self._config.train.checkpoint_every) or refusals.too_many:

@@ -5,8 +5,8 @@ the host over the whole batch (they hold every normaliser: lengths, rows, tokens
 loss depends on its own row only. So the sum is the same under any split into micro-batches.
 
 To add an objective, write a `Surrogate` (it sees whole rows, so a ratio per sequence is one too)
-or a `Weights` function, and a factory that names them in `OBJECTIVES`. A correction for the gap
-between rollout and training multiplies the token losses in `token_losses`.
+or a `Weights` function, and a factory that names them in `OBJECTIVES`. What corrects for the gap
+between rollout and training (`train.correction`) multiplies the surrogate's losses.
 
 Legend: N rollouts of the batch, B rows of a micro-batch, R response positions. `mask` is True at
 response tokens. All log-probabilities are in nats.
@@ -39,7 +39,7 @@ class Objective:
 
     Attributes:
         surrogate: `(objective, logp_BR, old_BR, advantage_B, mask_BR)` to the token losses and a
-            bool that marks the tokens whose gradient clipping cut, both `[B, R]`.
+            bool that marks the tokens at which clipping took hold, both `[B, R]`.
         weights: `mask_NR` of the whole batch to float32 `weight_NR`, 0 off the mask.
         standardise: Whether its advantages are divided by the group's standard deviation.
         clip_low: The ratio is clipped at `1 - clip_low`.
@@ -75,6 +75,7 @@ def token_losses(
     reference_BR: jax.Array | None,
     advantage_B: jax.Array,
     mask_BR: jax.Array,
+    correction_BR: jax.Array | None = None,
 ) -> TokenLosses:
     """The loss of every token; multiply by the batch's weights and add up.
 
@@ -85,11 +86,14 @@ def token_losses(
         reference_BR: Those of the reference policy, or None.
         advantage_B: float32 advantage of each row.
         mask_BR: bool, True at response tokens.
+        correction_BR: Factors of the surrogate's losses (not of the KL), without a gradient.
     """
     # Cleaned before use: where() after the fact would let a NaN off the mask into the gradient.
     logp_BR = jnp.where(mask_BR, logp_BR, 0.0)
     old_BR = jnp.where(mask_BR, old_BR, 0.0)
     loss_BR, clipped_BR = objective.surrogate(objective, logp_BR, old_BR, advantage_B, mask_BR)
+    if correction_BR is not None:
+        loss_BR = loss_BR * correction_BR
     kl_BR = None
     if reference_BR is not None:
         kl_BR = kl_k3(logp_BR, old_BR, jnp.where(mask_BR, reference_BR, 0.0))
@@ -130,6 +134,40 @@ def clipped_surrogate(
     advantage_B1 = advantage_B[:, None]
     free_BR, held_BR = ratio_BR * advantage_B1, bounded_BR * advantage_B1
     return -jnp.minimum(free_BR, held_BR), held_BR < free_BR
+
+
+def sequence_surrogate(
+    objective: Objective,
+    logp_BR: jax.Array,
+    old_BR: jax.Array,
+    advantage_B: jax.Array,
+    mask_BR: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """The clipped surrogate of one ratio a response, `s = (π(o) / π_old(o))^(1/|o|)` (2507.18071).
+
+    Every token of a response has its response's loss, so that the mean over a response is it.
+    """
+    length_B1 = jnp.maximum(jnp.sum(mask_BR, axis=1, keepdims=True, dtype=logp_BR.dtype), 1.0)
+    change_BR = jnp.where(mask_BR, logp_BR - old_BR, 0.0)
+    mean_B1 = jnp.sum(change_BR, axis=1, keepdims=True) / length_B1
+    loss_B1, clipped_B1 = clipped_surrogate(
+        objective, mean_B1, jnp.zeros_like(mean_B1), advantage_B, mask_BR
+    )
+    return jnp.broadcast_to(loss_B1, mask_BR.shape), jnp.broadcast_to(clipped_B1, mask_BR.shape)
+
+
+def weighted_score(
+    objective: Objective,
+    logp_BR: jax.Array,
+    old_BR: jax.Array,
+    advantage_B: jax.Array,
+    mask_BR: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """`−sg(clip(r, 1 − ε_low, 1 + ε_high)) A log π`: clipping bounds a weight, cuts no gradient."""
+    del mask_BR  # every token stands alone
+    ratio_BR = lax.stop_gradient(_ratio(logp_BR, old_BR))
+    bounded_BR = jnp.clip(ratio_BR, 1.0 - objective.clip_low, 1.0 + objective.clip_high)
+    return -bounded_BR * advantage_B[:, None] * logp_BR, bounded_BR != ratio_BR
 
 
 def negative_log_likelihood(
@@ -196,6 +234,26 @@ def dapo(*, clip_low: float = 0.2, clip_high: float = 0.28, kl: float = 0.0) -> 
     return Objective(clipped_surrogate, token_mean, clip_low=clip_low, clip_high=clip_high, kl=kl)
 
 
+def gspo(*, clip_low: float = 3e-4, clip_high: float = 4e-4, kl: float = 0.0) -> Objective:
+    """GSPO (arXiv 2507.18071, equation 5; the bounds of its section 5.1): one ratio a response.
+
+    `L = −(1/N) Σ_i min(s_i A_i, clip(s_i, 1 − ε_low, 1 + ε_high) A_i)`
+    """
+    return Objective(
+        sequence_surrogate, sequence_mean, clip_low=clip_low, clip_high=clip_high, kl=kl
+    )
+
+
+def cispo(*, clip_low: float = 1.0, clip_high: float = 4.0, kl: float = 0.0) -> Objective:
+    """CISPO (arXiv 2506.13585, equation 4): no token loses its gradient, its weight is bounded.
+
+    `L = −(1/Σ_i |o_i|) Σ_i Σ_t sg(clip(r, 1 − ε_low, 1 + ε_high)) A_i log π`. There is no lower
+    bound; weights go up to 5 (arXiv 2510.13786, which counts the bound itself, not its distance
+    from 1, as TRL does).
+    """
+    return Objective(weighted_score, token_mean, clip_low=clip_low, clip_high=clip_high, kl=kl)
+
+
 def supervised() -> Objective:
     """Cross-entropy of given responses: `L = −(1/Σ_i |o_i|) Σ_i Σ_t log π(o_it)`."""
     return Objective(negative_log_likelihood, token_mean)
@@ -205,6 +263,8 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "grpo": grpo,
     "dr_grpo": dr_grpo,
     "dapo": dapo,
+    "gspo": gspo,
+    "cispo": cispo,
     "supervised": supervised,
 }
 

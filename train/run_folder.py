@@ -22,7 +22,7 @@ _FREE = {
         "max_refused",
         "stuck_after_s",
     )
-} | {"trace.enabled", "trace.max_mb"}
+} | {"trace.enabled", "trace.max_mb", "wandb.project", "wandb.mode"}
 # Errors of the file system that are no fault of the path given.
 _NO_MISTAKE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 

@@ -15,12 +15,13 @@ import numpy as np
 
 from models.policy import Params
 from ngramrl_jax.rollout.counters import RolloutCounters
-from ngramrl_jax.types import Rollout
+from ngramrl_jax.types import BoolArray, Rollout
 from train.advantages import group_advantages
 from train.batching import Batch, rollout_batch
 from train.checkpoints import Saved
 from train.config import RunConfig
-from train.data_order import step_items, steps_per_epoch
+from train.data_order import more_items, step_items, steps_per_epoch
+from train.group_choice import groups_to_learn_from, teaching_groups
 from train.learner import Metrics, TrainState
 from train.metrics import Row
 from train.objectives import soft_overlong_penalty
@@ -41,12 +42,14 @@ class Sampled:
         rollouts: Siblings side by side.
         scores: One a rollout, in the same order.
         counters: What sampling cost.
+        learnt_G: bool, the groups that the update reads: all, or those of `train.group_choice`.
     """
 
     step: int
     rollouts: list[Rollout]
     scores: list[Score]
     counters: RolloutCounters
+    learnt_G: BoolArray
 
 
 @dataclass(frozen=True)
@@ -116,13 +119,29 @@ class Trainer:
     def sample(self, step: int) -> Sampled:
         """The first half: rollouts and their rewards."""
         self._clock = clock = StageClock(f"step {step}", self._config.train.stuck_after_s)
+        wanted = self._config.train.prompts_per_step
+        dynamic = self._config.objective.sampling_rounds > 1
+        counters = RolloutCounters(self._config.rollout.draft_tokens)
+        rollouts: list[Rollout] = []
+        scores: list[Score] = []
+        teaches_G = np.zeros(0, bool)
         with clock.stage("data"):
-            prompts = self._prompts(step)
-        with clock.stage("rollout"):
-            rollouts, counters = self._rollouts(step, prompts)
-        with clock.stage("reward"):
-            scores = self._scores(prompts, rollouts)
-        return Sampled(step, rollouts, scores, counters)
+            chosen = self._first_items(step)
+        for attempt in range(1, self._config.objective.sampling_rounds + 1):
+            prompts = [self._bench.train[i] for i in chosen[len(teaches_G) :]]
+            with clock.stage("rollout"):
+                more = self._rollouts(step, prompts, counters)
+            with clock.stage("reward"):
+                rollouts += more
+                scores += self._scores(prompts, more)
+            teaches_G = teaching_groups(scores, self._config.train.group)
+            missing = wanted - int(teaches_G.sum())
+            if missing <= 0 or len(chosen) == len(self._bench.train):
+                break
+            with clock.stage("data"):
+                chosen = np.append(chosen, self._more_items(step, attempt, chosen)[:missing])
+        learnt_G = groups_to_learn_from(teaches_G, wanted) if dynamic else np.ones_like(teaches_G)
+        return Sampled(step, rollouts, scores, counters, learnt_G)
 
     def learn(self, sampled: Sampled) -> StepOutcome:
         """The second half: the update, or a refusal where a number is not finite."""
@@ -149,6 +168,8 @@ class Trainer:
             "epoch": sampled.step // self.steps_per_epoch,
             "policy_version": sampled.step,
             **rewards,
+            "groups_sampled": len(sampled.learnt_G),
+            "groups_learnt": int(sampled.learnt_G.sum()),
             **rollout_metrics(sampled.rollouts, sampled.counters, clock.seconds["rollout"]),
             **update_metrics(updated),
             **clock.row(),
@@ -157,20 +178,19 @@ class Trainer:
             "compile_count": sum(self.engine.programs.compiled.values()),
         }
 
-    def _prompts(self, step: int) -> list[Prompt]:
-        chosen = step_items(
-            step,
-            len(self._bench.train),
-            self._config.train.prompts_per_step,
-            self._config.seed,
-        )
-        return [self._bench.train[i] for i in chosen]
+    def _first_items(self, step: int) -> np.ndarray:
+        per_step = self._config.train.prompts_per_step
+        return step_items(step, len(self._bench.train), per_step, self._config.seed)
+
+    def _more_items(self, step: int, attempt: int, taken: np.ndarray) -> np.ndarray:
+        return more_items(step, attempt, len(self._bench.train), taken, self._config.seed)
 
     def _rollouts(
-        self, step: int, prompts: Sequence[Prompt]
-    ) -> tuple[list[Rollout], RolloutCounters]:
+        self, step: int, prompts: Sequence[Prompt], counters: RolloutCounters
+    ) -> list[Rollout]:
+        """Siblings side by side; what they cost is added to the counters."""
         group, most = self._config.train.group, self._config.rollout.max_new_tokens
-        return self.engine.generate(
+        rollouts, _ = self.engine.generate(
             self.rollout_params(),
             group_requests(prompts, group, most),
             seed=self._config.seed,
@@ -179,7 +199,9 @@ class Trainer:
             expected_tokens={
                 prompt.item.index: self.history.mean_length(prompt.item.index) for prompt in prompts
             },
+            so_far=counters,
         )
+        return rollouts
 
     def _scores(self, prompts: Sequence[Prompt], rollouts: Sequence[Rollout]) -> list[Score]:
         items = [prompt.item for prompt in prompts for _ in range(self._config.train.group)]
@@ -196,14 +218,29 @@ class Trainer:
         reward_GN = reward_N.reshape(-1, self._config.train.group)
         return group_advantages(reward_GN, standardise=self._objective.standardise).reshape(-1)
 
-    def _batch(self, rollouts: Sequence[Rollout], advantage_N: np.ndarray) -> Batch:
-        batch = rollout_batch(
-            rollouts,
-            advantage_N,
-            micro_rows=self._config.train.micro_batch,
-            weights=self._objective.weights,
-        )
-        needs_old = self._config.train.updates_per_step > 1
+    def _batches(self, sampled: Sampled) -> list[Batch]:
+        """The step's mini-batches, groups dealt in turn, with what their updates compare with."""
+        group, parts = self._config.train.group, self._config.train.minibatches
+        advantage_N = self._advantages(sampled.scores, sampled.rollouts)
+        learnt = np.flatnonzero(np.repeat(sampled.learnt_G, group)).reshape(-1, group)
+        rows = -(-self._config.train.prompts_per_step // parts) * group
+        return [
+            self._compared(
+                rollout_batch(
+                    [sampled.rollouts[i] for i in part.tolist()],
+                    advantage_N[part],
+                    micro_rows=self._config.train.micro_batch,
+                    weights=self._objective.weights,
+                    rows=rows,
+                )
+            )
+            for part in (learnt[first::parts].reshape(-1) for first in range(parts))
+            if len(part)
+        ]
+
+    def _compared(self, batch: Batch) -> Batch:
+        """The batch with the old and the reference policy's log-probabilities, where needed."""
+        needs_old = self._config.train.updates_per_step * self._config.train.minibatches > 1
         needs_reference = self._objective.kl > 0.0
         if not (needs_old or needs_reference):
             return batch
@@ -221,10 +258,9 @@ class Trainer:
 
         `refused` is the number of updates that were.
         """
-        advantage_N = self._advantages(sampled.scores, sampled.rollouts)
-        batch = self._batch(sampled.rollouts, advantage_N)
+        batches = self._batches(sampled)
         metrics, refused = {}, jnp.zeros(())
-        for _ in range(self._config.train.updates_per_step):
+        for batch in batches * self._config.train.updates_per_step:
             self.state, metrics = self._learner.update(self.state, batch)
             refused = refused + metrics["refused"]
         return jax.device_get(metrics | {"refused": refused})

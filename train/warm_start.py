@@ -94,7 +94,7 @@ def _learn(
     learner = Learner(policy, optimizer, supervised(), sampling)
     state = learner.init(policy.init_params(jax.random.key(config.seed)))
     probe = plain_engine(
-        policy, codec, config.rollout, config.evaluation.slots, config.rollout.temperature
+        policy, codec, config.rollout, config.evaluation.slots, rollout_sampling(config.rollout)
     )
     own = encode_prompts(task, codec, task.train_items, config.rollout.max_prompt_tokens)
     asked = [own[i] for i in _spread(len(own), warm.probe_items)]

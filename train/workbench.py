@@ -15,7 +15,8 @@ from ngramrl_jax.host.no_draft import NoDrafter
 from ngramrl_jax.rollout.engine import RolloutEngine
 from ngramrl_jax.rollout.settings import EngineSettings
 from ngramrl_jax.types import Sampling
-from train.config import ModelSection, ObjectiveConfig, RolloutConfig, RunConfig
+from train.config import EvaluationConfig, ModelSection, ObjectiveConfig, RolloutConfig, RunConfig
+from train.correction import Correction
 from train.learner import Learner, OptimizerSettings
 from train.objectives import OBJECTIVES, Objective
 from train.prompts import Prompt, encode_prompts
@@ -23,7 +24,7 @@ from train.tasks.base import Task
 from train.text import TextCodec
 
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
-RL_OBJECTIVES = ("grpo", "dr_grpo", "dapo")
+RL_OBJECTIVES = ("grpo", "dr_grpo", "dapo", "gspo", "cispo")
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,11 @@ def rollout_sampling(config: RolloutConfig) -> Sampling:
     return Sampling(config.temperature, config.top_k, config.top_p)
 
 
+def evaluation_sampling(config: EvaluationConfig) -> Sampling:
+    """The adjusted distribution that held-out answers are drawn from."""
+    return Sampling(config.temperature, config.top_k, config.top_p)
+
+
 def training_engine(
     policy: Qwen3Policy, codec: TextCodec, config: RolloutConfig
 ) -> tuple[RolloutEngine, History]:
@@ -106,7 +112,7 @@ def training_engine(
 
 
 def plain_engine(
-    policy: Qwen3Policy, codec: TextCodec, config: RolloutConfig, slots: int, temperature: float
+    policy: Qwen3Policy, codec: TextCodec, config: RolloutConfig, slots: int, sampling: Sampling
 ) -> RolloutEngine:
     """An engine that decodes plainly, for prompts that have no history."""
     settings = replace(
@@ -114,7 +120,7 @@ def plain_engine(
         slots=slots,
         draft_tokens=0,
         best_tokens=0,
-        sampling=replace(rollout_sampling(config), temperature=temperature),
+        sampling=sampling,
     )
     return RolloutEngine(policy, NoDrafter(slots), settings)
 
@@ -149,6 +155,7 @@ def make_learner(policy: Qwen3Policy, config: RunConfig) -> Learner:
         optimizer,
         make_objective(config.objective, config.rollout.max_new_tokens),
         rollout_sampling(config.rollout),
+        correction=make_correction(config.objective),
         chunk_tokens=config.train.logprob_chunk,
         remat=config.train.remat,
     )
@@ -168,3 +175,12 @@ def make_objective(config: ObjectiveConfig, max_new_tokens: int) -> Objective:
     objective = OBJECTIVES[config.name](kl=config.kl, **constant)
     given = {"clip_low": config.clip_low, "clip_high": config.clip_high}
     return replace(objective, **{k: v for k, v in given.items() if v is not None})
+
+
+def make_correction(config: ObjectiveConfig) -> Correction:
+    """The configured correction of the gap between rollout and training.
+
+    Raises:
+        ValueError: See `Correction`.
+    """
+    return Correction(config.correction, config.correction_level, config.correction_cap)

@@ -86,6 +86,7 @@ class RolloutEngine:
         step: int,
         policy_version: int,
         expected_tokens: Mapping[int, float] | None = None,
+        so_far: RolloutCounters | None = None,
     ) -> tuple[list[Rollout], RolloutCounters]:
         """Samples one rollout a request.
 
@@ -96,6 +97,7 @@ class RolloutEngine:
             step: Training step; with the seed it makes the noise fresh.
             policy_version: Stored with every rollout.
             expected_tokens: Response length by prompt id where known; longer ones start earlier.
+            so_far: Counters of an earlier call of the same step, which are added to.
 
         Returns:
             Rollouts in the order of `requests`, and what they cost.
@@ -107,7 +109,7 @@ class RolloutEngine:
             self._check(request)
         if len({request.identity for request in requests}) != len(requests):
             raise ValueError("requests: found two of the same prompt id, sibling and attempt")
-        counters = RolloutCounters(self.settings.draft_tokens)
+        counters = so_far or RolloutCounters(self.settings.draft_tokens)
         queue = deque(wave_order(requests, expected_tokens or {}, self.settings.wave))
         done: dict[tuple[int, int, int], Rollout] = {}
         self._index.clear()  # prefix caches belong to the parameters that made them

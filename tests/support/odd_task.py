@@ -2,6 +2,7 @@
 
 ODD_NAN_STEPS="3 4"   calls for training rewards, from 0, that return a NaN
 ODD_SLOW_STEP="2"     such a call that takes three seconds
+ODD_EASY="0 5"        prompts whose responses all earn 1
 """
 
 import os
@@ -30,6 +31,11 @@ class OddTask(Task):
         scores = [_score(text) for text in texts]
         if items[0].index >= 8:
             return scores
+        easy = _numbers("ODD_EASY")
+        scores = [
+            replace(score, reward=1.0) if item.index in easy else score
+            for item, score in zip(items, scores, strict=True)
+        ]
         call, self._calls = self._calls, self._calls + 1
         if call in _numbers("ODD_NAN_STEPS"):
             scores[1] = replace(scores[1], reward=float("nan"))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from train.data_order import left_over, step_items, steps_per_epoch
+from train.data_order import left_over, more_items, step_items, steps_per_epoch
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 5))
@@ -31,3 +31,14 @@ def test_an_epoch_visits_items_once_and_the_next_in_another_order(items, per_ste
 def test_seed_and_step_alone_decide():
     assert step_items(7, 20, 4, 1).tolist() == step_items(7, 20, 4, 1).tolist()
     assert step_items(7, 20, 4, 1).tolist() != step_items(7, 20, 4, 2).tolist()
+
+
+@given(st.integers(1, 30), st.integers(0, 30), st.integers(1, 4), st.integers(0, 5))
+def test_a_step_that_wants_more_gets_each_other_item_once(items, taken, attempt, seed):
+    taken = np.arange(min(taken, items))
+    more = more_items(3, attempt, items, taken, seed)
+    assert sorted(more.tolist() + taken.tolist()) == list(range(items))
+    assert more.tolist() == more_items(3, attempt, items, taken, seed).tolist()
+    if len(more) > 10:
+        assert more.tolist() != more_items(4, attempt, items, taken, seed).tolist()
+        assert more.tolist() != more_items(3, attempt + 1, items, taken, seed).tolist()

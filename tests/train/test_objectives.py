@@ -7,10 +7,12 @@ import pytest
 
 from train.objectives import (
     OBJECTIVES,
+    cispo,
     constant_mean,
     dapo,
     dr_grpo,
     grpo,
+    gspo,
     kl_k3,
     sequence_mean,
     soft_overlong_penalty,
@@ -19,7 +21,7 @@ from train.objectives import (
     token_mean,
 )
 
-ALL = [grpo(), dr_grpo(max_length=10), dapo(), supervised()]
+ALL = [grpo(), dr_grpo(max_length=10), dapo(), gspo(), cispo(), supervised()]
 
 
 def lengths_mask(*lengths, width=8):
@@ -112,7 +114,7 @@ def test_on_policy_gradient_is_advantage_times_score():
     logp_BR = jnp.asarray(rng.normal(size=(2, 8)), jnp.float32)
     mask_BR = lengths_mask(2, 8)
     advantage_B = np.array([1.5, -0.5], np.float32)
-    for objective in (grpo(), dr_grpo(max_length=8), dapo()):
+    for objective in (grpo(), dr_grpo(max_length=8), dapo(), gspo(), cispo()):
         grad_BR = jax.grad(lambda x, o=objective: loss(o, x, logp_BR, advantage_B, mask_BR))(
             logp_BR
         )
@@ -124,7 +126,7 @@ def test_on_policy_gradient_is_advantage_times_score():
 def test_extreme_ratios_stay_finite(log_ratio):
     mask_BR, old_BR = jnp.ones((1, 1), bool), jnp.full((1, 1), -0.5)
     for advantage in (-1.0, 1.0):
-        for objective in (grpo(kl=0.1), dapo()):
+        for objective in (grpo(kl=0.1), dapo(), gspo(), cispo()):
             value, grad_BR = jax.value_and_grad(
                 lambda x, o=objective, a=advantage: loss(
                     o, x, old_BR, jnp.array([a]), mask_BR, old_BR
@@ -250,7 +252,7 @@ def test_the_overlong_buffer_may_be_one_token_or_the_whole_length(buffer, penalt
 
 
 def test_settings_that_nobody_gives_are_those_of_the_papers():
-    """ε = 0.2 (DAPO: 0.28 above), and no KL unless asked for."""
+    """ε = 0.2 (DAPO: 0.28 above; GSPO and CISPO: their own), and no KL unless asked for."""
     settings = {
         name: (objective.clip_low, objective.clip_high, objective.kl)
         for name, objective in zip(OBJECTIVES, ALL, strict=True)
@@ -260,6 +262,8 @@ def test_settings_that_nobody_gives_are_those_of_the_papers():
         "grpo": plain,
         "dr_grpo": plain,
         "dapo": (0.2, 0.28, 0.0),
+        "gspo": (3e-4, 4e-4, 0.0),
+        "cispo": (1.0, 4.0, 0.0),
         "supervised": plain,
     }
 
