@@ -146,7 +146,7 @@ def _variants(node: ast.AST) -> Iterator[ast.AST]:  # noqa: C901 - one case for 
             yield operand
         case ast.Name(id=name) if name in NAMES:
             yield _with(node, id=NAMES[name])
-        case ast.Attribute(attr=name) if name in NAMES:
+        case ast.Attribute(value=ast.Name(id="np" | "jnp" | "math"), attr=name) if name in NAMES:
             yield _with(node, attr=NAMES[name])
         case ast.Call(func=ast.Attribute(value=owner), args=[], keywords=[]):
             yield owner
