@@ -60,7 +60,7 @@ TESTS = {
 # Modules that no kernel needs. ngram.py's own part is to compile the kernels: it starts cold.
 WARM = [f"ngramrl_jax/host/{name}.py" for name in ("history", "snapshot", "text_drafter")]
 # Statistical tests stay out: what the quick ones do not notice is to be explained.
-PYTEST = ["-x", "-q", "-m", "not stat", "-p", "no:cacheprovider", "--hypothesis-profile=ci"]
+PYTEST = ["-x", "-q", "-m", "not stat", "-p", "no:cacheprovider", "--hypothesis-profile=mutants"]
 PYTEST += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # Hypothesis is there already
 PYTEST += ["-W", "ignore:overflow encountered"]  # hashes, where kernels run as plain Python
 
@@ -210,7 +210,8 @@ def load_kernels() -> None:
     """
     importlib.import_module("ngramrl_jax.host.ngram").warm_up()
     for name, loaded in list(sys.modules.items()):
-        if name.startswith("ngramrl_jax") and "@kernel" not in Path(loaded.__file__).read_text():
+        path = loaded.__file__ if name.startswith("ngramrl_jax") else None
+        if path and "@kernel" not in Path(path).read_text():
             del sys.modules[name]
 
 
@@ -227,6 +228,12 @@ def passes(module: str, code: CodeType, limit: int) -> bool:
     os.dup2(nowhere, 2)
     failed = 1
     try:
+        hypothesis = importlib.import_module("hypothesis")
+        hypothesis.settings.register_profile(
+            "mutants",
+            hypothesis.settings.get_profile("ci"),
+            phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],  # a failure will do
+        )
         sys.meta_path.insert(0, MutatedImport(module, code))
         failed = importlib.import_module("pytest").main([*PYTEST, *TESTS[module]])
     finally:
