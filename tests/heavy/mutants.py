@@ -1,13 +1,16 @@
 """`make mutants`: small faults are put into a module, one at a time; its tests must notice each.
 
-A mutant that survives is either equivalent to the original or a gap in the tests: it is printed,
-and DECISIONS.md says which. The mutated module never touches the disk: a process that has loaded
-the libraries, but has no device yet, forks for every mutant, and an import hook in the child gives
-the module's changed code to pytest. The libraries for this job put their mutants behind functions
-of their own or into a copy of the tree, and fork after JAX has started its threads; neither works
-with `jit`, custom derivatives and Numba, nor is an import of JAX for every mutant quick.
+A mutant that survives is either as good as the original or a gap in the tests. survivors.md lists
+the former with the reason, by source line and change, so that lines may move; any other is printed
+as a row for that table, and makes the exit status 1.
 
-Usage: python tests/heavy/mutants.py [MODULE ...] [--at-most N]
+The mutated module never touches the disk: a process that has loaded the libraries, but has no
+device yet, forks for every mutant, and an import hook in the child gives the module's changed code
+to pytest. The libraries for this job put their mutants behind functions of their own or into a copy
+of the tree, and fork after JAX has started its threads; neither works with `jit`, custom
+derivatives and Numba, nor is an import of JAX for every mutant quick.
+
+Usage: python tests/heavy/mutants.py [MODULE ...] [--at-most N] [--line TEXT]
 """
 
 import argparse
@@ -19,6 +22,7 @@ import resource
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
@@ -51,11 +55,16 @@ TESTS = {
     "ngramrl_jax/host/row_text.py": _host("ngram"),
     "ngramrl_jax/host/search.py": _host("search", "ngram"),
     "ngramrl_jax/host/snapshot.py": _host("snapshot"),
+    "ngramrl_jax/host/text_drafter.py": _host("ngram", "peers_prompt_lookup"),
 }
+# Modules that no kernel needs. ngram.py's own part is to compile the kernels: it starts cold.
+WARM = [f"ngramrl_jax/host/{name}.py" for name in ("history", "snapshot", "text_drafter")]
 # Statistical tests stay out: what the quick ones do not notice is to be explained.
-PYTEST = ["-x", "-q", "-m", "not stat", "-p", "no:cacheprovider", "--hypothesis-profile=ci"]
+PYTEST = ["-x", "-q", "-m", "not stat", "-p", "no:cacheprovider", "--hypothesis-profile=mutants"]
 PYTEST += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # Hypothesis is there already
 PYTEST += ["-W", "ignore:overflow encountered"]  # hashes, where kernels run as plain Python
+
+EXPLAINED = Path(__file__).with_name("survivors.md")
 
 OPERATORS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
@@ -137,7 +146,7 @@ def _variants(node: ast.AST) -> Iterator[ast.AST]:  # noqa: C901 - one case for 
             yield operand
         case ast.Name(id=name) if name in NAMES:
             yield _with(node, id=NAMES[name])
-        case ast.Attribute(attr=name) if name in NAMES:
+        case ast.Attribute(value=ast.Name(id="np" | "jnp" | "math"), attr=name) if name in NAMES:
             yield _with(node, attr=NAMES[name])
         case ast.Call(func=ast.Attribute(value=owner), args=[], keywords=[]):
             yield owner
@@ -194,6 +203,18 @@ class MutatedImport(SourceFileLoader):
         return self.code
 
 
+def load_kernels() -> None:
+    """Loads what is compiled once for all mutants: most of what their tests would wait for.
+
+    The modules that hold no kernels are forgotten again, so that each child imports its own.
+    """
+    importlib.import_module("ngramrl_jax.host.ngram").warm_up()
+    for name, loaded in list(sys.modules.items()):
+        path = loaded.__file__ if name.startswith("ngramrl_jax") else None
+        if path and "@kernel" not in Path(path).read_text():
+            del sys.modules[name]
+
+
 def passes(module: str, code: CodeType, limit: int) -> bool:
     """Whether the module's tests pass with this code, in a child of at most `limit` CPU seconds."""
     child = os.fork()
@@ -207,31 +228,73 @@ def passes(module: str, code: CodeType, limit: int) -> bool:
     os.dup2(nowhere, 2)
     failed = 1
     try:
+        hypothesis = importlib.import_module("hypothesis")
+        hypothesis.settings.register_profile(
+            "mutants",
+            hypothesis.settings.get_profile("ci"),
+            phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],  # a failure will do
+        )
         sys.meta_path.insert(0, MutatedImport(module, code))
         failed = importlib.import_module("pytest").main([*PYTEST, *TESTS[module]])
     finally:
         os._exit(failed)
 
 
-def examine(module: str, at_most: int) -> None:
-    """Runs a module's mutants, or every so many of them, and prints the survivors."""
+def row(source: str, mutant: Mutant) -> str:
+    """What survivors.md begins a mutant's row with: its source line and its change."""
+    line = source.splitlines()[mutant.line - 1].strip()
+    return "".join(f"| `{cell.replace('|', chr(92) + '|')}` " for cell in (line, mutant.change))
+
+
+def explained(module: str) -> Counter[str]:
+    """The rows of a module in survivors.md without their reasons, and how often each stands there.
+
+    Raises:
+        ValueError: A row has no reason.
+    """
+    rows: Counter[str] = Counter()
+    title = ""
+    for line in EXPLAINED.read_text().splitlines():
+        if line.startswith("## "):
+            title = line.removeprefix("## ").strip()
+        elif line.startswith("| `") and title == module:
+            known, _, reason = line.removesuffix("|").rpartition("| ")
+            if not reason.strip():
+                raise ValueError(f"{EXPLAINED.name}: found {line}, allowed: rows with a reason")
+            rows[known] += 1
+    return rows
+
+
+def examine(module: str, at_most: int, text: str) -> bool:
+    """Runs a module's mutants, or every so many of them; whether all that survive are explained."""
     source = Path(module).read_text()
     start = time.monotonic()
     if not passes(module, compile(source, module, "exec"), limit=3600):
         raise SystemExit(f"{module}: its tests fail without a mutant")
     limit = 5 + 2 * int(os.times().children_user)
-    found = mutants(source, module)
-    chosen = found[:: -(-len(found) // at_most)]
-    survivors = []
+    lines, every = source.splitlines(), mutants(source, module)
+    found = [mutant for mutant in every if text in lines[mutant.line - 1]]
+    chosen = found[:: max(1, -(-len(found) // at_most))]
+    known = explained(module)
+    survived = unexplained = 0
     for mutant in chosen:
-        if passes(module, mutant.code, limit):
-            survivors.append(mutant)
-            print(f"  survived: {module}:{mutant.line}: {mutant.change}", flush=True)
+        if not passes(module, mutant.code, limit):
+            continue
+        survived += 1
+        if known[row(source, mutant)] > 0:
+            known[row(source, mutant)] -= 1
+            continue
+        unexplained += 1
+        print(f"  survived, {module}:{mutant.line}: {row(source, mutant)}|", flush=True)
+    if len(chosen) == len(every):
+        for stale in known.elements():
+            print(f"  {EXPLAINED.name} explains what is killed: {stale}|")
     print(
-        f"{module}: {len(found)} mutants, {len(chosen)} run, {len(chosen) - len(survivors)} "
-        f"killed, {len(survivors)} survived, {time.monotonic() - start:.0f} s",
+        f"{module}: {len(found)} mutants, {len(chosen)} run, {len(chosen) - survived} killed, "
+        f"{survived - unexplained} explained, {unexplained} not, {time.monotonic() - start:.0f} s",
         flush=True,
     )
+    return not unexplained
 
 
 def main() -> None:
@@ -239,9 +302,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("modules", nargs="*", metavar="MODULE", help="all where none is given")
     parser.add_argument("--at-most", type=int, default=400, help="mutants for each module")
+    parser.add_argument("--line", default="", help="those alone whose source line has this text")
     arguments = parser.parse_args()
     if unknown := set(arguments.modules) - set(TESTS):
         parser.error(f"MODULE: found {unknown.pop()}, allowed: {', '.join(TESTS)}")
+    failed = False
     for module in arguments.modules or TESTS:
         # Numba's cache knows a kernel by its file, which a mutant does not change.
         os.environ["NUMBA_DISABLE_JIT"] = str(int("@kernel" in Path(module).read_text()))
@@ -249,14 +314,16 @@ def main() -> None:
             sys.path.insert(0, os.getcwd())
             for library in ("jax", "numba", "pytest", "hypothesis"):
                 importlib.import_module(library)
-            examine(module, arguments.at_most)
-            return
-        if os.wait()[1]:
-            sys.exit(1)
+            if module in WARM:
+                load_kernels()
+            sys.exit(not examine(module, arguments.at_most, arguments.line))
+        failed |= os.wait()[1] != 0
+    sys.exit(failed)
 
 
 if __name__ == "__main__":
     os.environ["JAX_PLATFORMS"] = "cpu"
+    sys.dont_write_bytecode = False  # so that pytest rewrites the tests once, not for every mutant
     # Compiling is most of the work, and what comes out runs once.
     os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
     main()

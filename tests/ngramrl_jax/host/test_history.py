@@ -238,6 +238,17 @@ def test_the_mean_length_is_that_of_the_rollouts_in_store():
     assert history.mean_length(0) == 2.5
 
 
+def test_a_search_may_begin_where_the_prompts_oldest_rollout_begins():
+    history = History(window=2)
+    for step in range(5):
+        history.observe(step % 2, [step, 9, 9], step)
+        for prompt_id in range(min(step, 1) + 1):
+            begin = history.oldest(prompt_id)
+            first = history.rollouts(prompt_id)[0]
+            assert history.log.tokens_C[begin] == logs.START
+            assert history.log.tokens_C[begin + 1 : begin + 4].tolist() == first.tolist()
+
+
 def test_nobody_has_to_choose_a_size():
     history = History()
     assert (history.window, history.max_bytes) == (32, 2**30)

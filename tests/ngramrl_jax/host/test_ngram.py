@@ -160,6 +160,34 @@ def test_own_text_is_still_found_after_the_rows_became_longer():
     assert drafts(drafter, [4, 4]) == [[4, 5, 6, 1], [13, 14, 15, 16]]
 
 
+@pytest.mark.parametrize("size", [400, 20_000])
+def test_a_long_own_text_is_found_to_its_first_token(size):
+    """No bucket is so crowded that what was said first is out of reach."""
+    drafter = NgramDrafter(2, 3, History())
+    drafter.start_row(0, 0, np.arange(size))
+    for token in (0, 5, 50):
+        drafter.commit(np.array([[token], [0]]), np.array([1, 0]))
+        assert drafts(drafter, [3, 3]) == [[token + 1, token + 2, token + 3], []]
+
+
+def test_the_first_token_of_a_text_is_found_after_another_row_became_longer():
+    drafter = NgramDrafter(2, 2, History())
+    drafter.start_row(0, 0, np.array([1, 2, 3, 1]))
+    assert drafts(drafter, [2, 2]) == [[2, 3], []]
+    drafter.start_row(1, 0, np.arange(5000) + 10)
+    assert drafts(drafter, [2, 2]) == [[2, 3], []]
+
+
+def test_the_least_of_every_setting_is_allowed():
+    history = History()
+    history.observe(0, [1, 2, 3], 0)
+    for budget, expected in ((0, []), (2, [1, 2])):
+        drafter = NgramDrafter(1, budget, history, Rule(followed=1, steps=1, skipped=0))
+        assert drafter.match_length_B.tolist() == [0]
+        drafter.start_row(0, 0, np.array([7]))
+        assert drafts(drafter, [4]) == [expected]
+
+
 def test_a_match_is_picked_up_after_tokens_that_no_rollout_has():
     drafter = NgramDrafter(1, 4, History())
     drafter.observe(0, np.array([1, 2, 3, 4, 5, 6]), 0)
@@ -315,6 +343,8 @@ def test_bad_input_is_refused_by_name_and_changes_nothing():
     for row in (-1, 2):
         with pytest.raises(ValueError, match="row: found"):
             drafter.finish_row(row)
+        with pytest.raises(ValueError, match="row: found"):
+            drafter.start_row(row, 0, np.array([1]))
     drafter.start_row(0, 0, np.array([1, 2, 1]))
     before = drafts(drafter, [4, 4])
     assert before == [[2, 1, 2, 1], []]

@@ -77,6 +77,13 @@ def test_vllm_looks_up_five_tokens_unless_set():
     assert _draft(VllmLookup(3, 4), [*text[:-4], 1, *text[-4:]], 0, 4) == [9, 1, 2, 3]
 
 
+@pytest.mark.parametrize("size", [511, 512, 513, 1024, 1025, 5000])
+def test_texts_of_any_length_have_room(size):
+    text = [*range(size - 5), 0, 1, 2, 3, 4]
+    for said in (0, 5, size - 1):
+        assert _draft(VllmLookup(3, 2), text, said, 2) == [5, 6]
+
+
 def test_hugging_face_prefers_the_longer_end_then_the_earlier_place():
     assert _draft(HuggingFaceLookup(3, 2), [2, 7, 1, 2, 8, 1, 2, 9, 1, 2], 0, 2) == [8, 1]
 

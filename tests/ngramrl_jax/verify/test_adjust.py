@@ -81,6 +81,16 @@ def test_filters_that_filter_nothing_cost_nothing(top_k):
     assert programs[0] == programs[1]
 
 
+@pytest.mark.parametrize("sampling", [Sampling(0.7, 3), Sampling(top_p=0.6), Sampling(2.0, 5, 0.9)])
+def test_a_row_is_adjusted_alike_in_whatever_company(sampling):
+    """Alone too, where there are fewer rows than ids; with ties at the edges."""
+    logits = np.round(np.random.default_rng(0).normal(size=(9, 7)))
+    together = probs_of(logits, sampling)
+    for row in range(9):
+        alone = probs_of(logits[row : row + 1], sampling)
+        np.testing.assert_allclose(alone[0], together[row], rtol=1e-6)
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1e-6, 1e-45])
 def test_greedy_ties_go_to_the_lowest_id(temperature):
     """CASES B8: P(arg-max) = 1, also at temperatures that float32 cannot divide by."""

@@ -110,6 +110,22 @@ def sparse(q_BKV):
     return jnp.asarray(ids), jnp.asarray(probs)
 
 
+def test_a_row_is_decided_alike_in_whatever_company():
+    """Alone, too: nothing of a row's verdict, not even a fallback, comes from another row."""
+    logp, draft, length, q_BKV, keys = random_case(8)
+    for q in (OneHot(), Dense(jnp.asarray(q_BKV)), Sparse(*sparse(q_BKV))):
+        together = jax.device_get(rejection(logp, draft, length, keys, q))
+        for row in range(20):
+            only = slice(row, row + 1)
+            law = jax.tree.map(lambda array, only=only: array[only], q)
+            alone = rejection(logp[only], draft[only], length[only], keys[only], law)
+            count = int(together.accepted_B[row]) + 1
+            assert alone.accepted_B.tolist() == [count - 1]
+            np.testing.assert_array_equal(
+                alone.tokens_BT[0, :count], together.tokens_BT[row, :count]
+            )
+
+
 def test_forms_of_q_agree_where_they_coincide():
     logp, draft, length, q_BKV, keys = random_case(7)
     draft = np.where((draft < 0) | (draft >= V), 0, draft)
@@ -190,10 +206,26 @@ def test_the_largest_number_rejects_no_token_that_q_does_not_favour(monkeypatch)
         assert int(verdict.accepted_B[0]) == accepted
 
 
+def test_the_test_of_a_token_and_the_next_one_share_no_randomness():
+    """With one stream for both, the first id's noise would be that of the uniform number."""
+    keys = jax.random.split(jax.random.key(0), 1000)
+    first = np.exp(-np.exp(-np.asarray(emission_noise(keys, V)[:, 0])))
+    assert np.abs(first - np.asarray(acceptance_uniform(keys))).max() > 0.9
+
+
 def test_mass_of_q_on_ids_outside_the_vocabulary_takes_nothing_from_the_target():
     ids, probs = jnp.array([[[-1, 1, V]]]), jnp.array([[[0.5, 0.3, 0.2]]])
     q_V = Sparse(ids, probs).at(jnp.zeros(1, jnp.int32), jnp.zeros((1, 1), jnp.int32), V)[0]
     np.testing.assert_array_equal(q_V, np.float32([0, 0.3, 0, 0, 0, 0]))
+
+
+def test_no_form_of_q_gives_mass_to_an_id_outside_the_vocabulary():
+    """Dense rows end there, and a list that does not name an id says 0."""
+    outside = jnp.array([[-1, V]])
+    uniform = jnp.full((1, 2, V), 1 / V)
+    ids = jnp.broadcast_to(jnp.arange(V), uniform.shape)
+    for q in (Dense(uniform), Sparse(ids, uniform)):
+        np.testing.assert_array_equal(q.of_draft(outside), [[0.0, 0.0]])
 
 
 def test_nothing_left_to_draw_from_falls_back_to_the_target():
