@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ngramrl_jax.verify.adjust import first_argmax
+from ngramrl_jax.verify.threefry import random_words
 
 _Int = int | Array
 _IMPLEMENTATION = "threefry2x32"
@@ -68,25 +69,28 @@ def position_keys(key_B: Array, position_B: Array, count: int) -> Array:
 
 
 def random_bits(key_X: Array, count: int) -> Array:
-    """`count` fresh 32-bit words for each key, uint32 [X.., count]."""
-    flat = jax.vmap(lambda key: jax.random.bits(key, (count,)))(key_X.reshape(-1))
-    return flat.reshape(*key_X.shape, count)
+    """`count` fresh 32-bit words for each key, uint32 [X.., count]: those of `jax.random.bits`."""
+    return random_words(jax.random.key_data(key_X), count)
 
 
 def gumbel(key_X: Array, vocab: int) -> Array:
     """Standard Gumbel noise made of all 32 random bits, float32 [X.., V].
 
     `g = -log(-log u)` with `u = (bits + 0.5) * 2**-32`. Float32 cannot tell such a `u` from 1, so
-    the half next to 1 is carried as `1 - u` and goes through `log1p`: the largest noise is
-    `33 log 2 = 22.9`, not the 15.9 of 23-bit noise, which draws the tail of a large vocabulary
-    too seldom.
+    the half next to 1 is carried as `e = 1 - u`: the largest noise is `33 log 2 = 22.9`, not the
+    15.9 of 23-bit noise, which draws the tail of a large vocabulary too seldom.
+
+    There `-log u` is `-log1p(-e)`, computed as `-log(w) e / (1 - w)` with w = 1 - e as rounded (the
+    rounding cancels; Goldberg 1991, theorem 4), so that one logarithm serves both halves.
     """
     bits_XV = random_bits(key_X, vocab)
     upper_XV = bits_XV >= jnp.uint32(2**31)
     # The distance of u from its nearer end: 0 or 1.
     edge_XV = unit_interval(jnp.where(upper_XV, ~bits_XV, bits_XV))
-    exponential_XV = jnp.where(upper_XV, -jnp.log1p(-edge_XV), -jnp.log(edge_XV))
-    return -jnp.log(exponential_XV)
+    near_XV = jnp.where(upper_XV, 1 - edge_XV, edge_XV)
+    minus_log_XV, away_XV = -jnp.log(near_XV), 1 - near_XV
+    log1p_XV = jnp.where(away_XV == 0, edge_XV, minus_log_XV * edge_XV / away_XV)
+    return -jnp.log(jnp.where(upper_XV, log1p_XV, minus_log_XV))
 
 
 def unit_interval(bits_X: Array) -> Array:
