@@ -1,6 +1,6 @@
 """The adjusted distribution: the one law that is sampled, verified against and trained on.
 
-Legend: X any leading axes, V vocabulary.
+Legend: X any leading axes, V vocabulary, C blocks of W ids, R best ids.
 """
 
 from collections.abc import Callable
@@ -59,6 +59,32 @@ def first_argmax(score_XV: Array) -> Array:
     id_XV = lax.broadcasted_iota(jnp.int32, score_XV.shape, score_XV.ndim - 1)
     first_X = jnp.min(jnp.where(score_XV == best_X1, id_XV, size), axis=-1)
     return jnp.minimum(first_X, size - 1)  # a row of NaN has no best: still a valid id
+
+
+def best(logp_XV: Array, count: int) -> tuple[Array, Array]:
+    """`jax.lax.top_k`, also where values are equal, in a third of the time on a CPU.
+
+    The `count` best lie in the `count` blocks whose maxima are best: the maxima outrank whatever
+    stands in another block. With those blocks in order, equal values keep theirs.
+
+    Returns:
+        float32 values and int32 ids, [X.., count], best first, the lower id of equal values first.
+    """
+    vocab = logp_XV.shape[-1]
+    width = _block_width(vocab)
+    if not 0 < 4 * count <= vocab // width:
+        return lax.top_k(logp_XV, count)
+    block_XCW = logp_XV.reshape(*logp_XV.shape[:-1], vocab // width, width)
+    chosen_XR = jnp.sort(lax.top_k(jnp.max(block_XCW, axis=-1), count)[1], axis=-1)
+    value_XRW = jnp.take_along_axis(block_XCW, chosen_XR[..., None], axis=-2)
+    value_XR, place_XR = lax.top_k(value_XRW.reshape(*logp_XV.shape[:-1], -1), count)
+    block_XR = jnp.take_along_axis(chosen_XR, place_XR // width, axis=-1)
+    return value_XR, block_XR * width + place_XR % width
+
+
+def _block_width(vocab: int) -> int:
+    """The largest divisor of the vocabulary's size up to 512."""
+    return max(width for width in range(1, min(vocab, 512) + 1) if vocab % width == 0)
 
 
 def _best(scaled_XV: Array, weight_XV: Array, enough: float) -> Array:
