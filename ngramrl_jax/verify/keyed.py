@@ -9,10 +9,10 @@ Legend: X any leading axes, B rows, T positions of a round, N rollouts, V vocabu
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from ngramrl_jax.verify.adjust import first_argmax
-from ngramrl_jax.verify.threefry import random_words
+from ngramrl_jax.verify.threefry import random_words, threefry_2x32
 
 _Int = int | Array
 _IMPLEMENTATION = "threefry2x32"
@@ -65,7 +65,11 @@ def position_keys(key_B: Array, position_B: Array, count: int) -> Array:
         `key_BT`, where `key_BT[b, t]` is `fold_in(key_B[b], position_B[b] + t)`.
     """
     position_BT = position_B[:, None] + jnp.arange(count, dtype=position_B.dtype)[None]
-    return jax.vmap(jax.vmap(jax.random.fold_in, in_axes=(None, 0)))(key_B, position_BT)
+    # fold_in, written out: JAX's own is a loop of tiny steps, felt in a small model's plain rounds
+    word_BT = lax.bitcast_convert_type(position_BT, jnp.uint32)
+    data_BW = jax.random.key_data(key_B)
+    words = threefry_2x32(data_BW[:, :1], data_BW[:, 1:], jnp.zeros_like(word_BT), word_BT)
+    return wrap_key_data(jnp.stack(words, axis=-1))
 
 
 def random_bits(key_X: Array, count: int) -> Array:
