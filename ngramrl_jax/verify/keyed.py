@@ -93,8 +93,8 @@ def gumbel(key_X: Array, vocab: int) -> Array:
     edge_XV = unit_interval(jnp.where(upper_XV, ~bits_XV, bits_XV))
     near_XV = jnp.where(upper_XV, 1 - edge_XV, edge_XV)
     minus_log_XV, away_XV = -jnp.log(near_XV), 1 - near_XV
-    log1p_XV = jnp.where(away_XV == 0, edge_XV, minus_log_XV * edge_XV / away_XV)
-    return -jnp.log(jnp.where(upper_XV, log1p_XV, minus_log_XV))
+    minus_log1p_XV = jnp.where(away_XV == 0, edge_XV, minus_log_XV * edge_XV / away_XV)
+    return -jnp.log(jnp.where(upper_XV, minus_log1p_XV, minus_log_XV))
 
 
 def unit_interval(bits_X: Array) -> Array:
