@@ -1,7 +1,7 @@
-"""Blocks of a decoder layer: projections, norms, gated feed-forward, grouped-query attention.
+"""Blocks of a decoder layer: projections, norms, gated feed-forward.
 
-Legend: B rows, T tokens of a forward, S key positions, D model width, H query heads, J key/value
-heads, G = H / J query heads of a key/value head, X = G T, E head width.
+Legend: B rows, T tokens of a forward, D model width, H query heads, J key/value heads, E head
+width, C = E / 2.
 """
 
 import jax
@@ -101,34 +101,3 @@ class Block(nnx.Module):
         x_BTD = x_BTD + self.output(attended_BTHE.reshape(*x_BTD.shape[:2], -1))
         normed = self.mlp_norm(x_BTD)
         return x_BTD + self.down(jax.nn.silu(self.gate(normed)) * self.up(normed))
-
-
-def attention(
-    query_BTHE: jax.Array, key_BJSE: jax.Array, value_BJSE: jax.Array, mask_BTS: jax.Array
-) -> jax.Array:
-    """Grouped-query attention, scores and softmax in float32.
-
-    Args:
-        query_BTHE: Queries; head h reads key/value head `h // (H / J)`.
-        key_BJSE: Keys.
-        value_BJSE: Values.
-        mask_BTS: bool, True where a query may see a key.
-
-    Returns:
-        Attended values `[B, T, H, E]` in the dtype of the queries.
-    """
-    B, T, H, E = query_BTHE.shape
-    J, S = key_BJSE.shape[1:3]
-    G = H // J
-    # the queries of a key/value head side by side: one matrix product for all of them
-    query_BJGTE = query_BTHE.reshape(B, T, J, G, E).transpose(0, 2, 3, 1, 4)
-    query_BJXE = query_BJGTE.reshape(B, J, G * T, E)
-    score_BJXS = jnp.einsum(
-        "bjxe,bjse->bjxs", query_BJXE, key_BJSE, preferred_element_type=jnp.float32
-    )
-    score_BJGTS = score_BJXS.reshape(B, J, G, T, S) * E**-0.5
-    score_BJGTS = jnp.where(mask_BTS[:, None, None], score_BJGTS, jnp.finfo(jnp.float32).min)
-    weight_BJGTS = jax.nn.softmax(score_BJGTS, axis=-1).astype(value_BJSE.dtype)
-    weight_BJXS = weight_BJGTS.reshape(B, J, G * T, S)
-    attended_BJXE = jnp.einsum("bjxs,bjse->bjxe", weight_BJXS, value_BJSE)
-    return attended_BJXE.reshape(B, J, G, T, E).transpose(0, 3, 1, 2, 4).reshape(B, T, H, E)

@@ -17,6 +17,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from models import cache as kv
+from models.attention import AttentionName, check_attention
 from models.config import ModelConfig
 from models.qwen3 import Qwen3
 
@@ -30,10 +31,18 @@ class Qwen3Policy:
     Attributes:
         config: Architecture.
         dtype: Dtype of the computation and of the cache. Parameters keep their own.
+        attention: How a round attends to its cache, see `models.attention`.
+
+    Raises:
+        ValueError: No attention has that name.
     """
 
     config: ModelConfig
     dtype: DTypeLike = jnp.float32
+    attention: AttentionName = "auto"
+
+    def __post_init__(self) -> None:
+        check_attention(self.attention)
 
     @property
     def vocab_size(self) -> int:
@@ -97,7 +106,12 @@ class Qwen3Policy:
     @cached_property
     def _structure(self) -> nnx.GraphDef[Qwen3]:
         abstract = nnx.eval_shape(
-            lambda: Qwen3(self.config, dtype=self.dtype, rngs=nnx.Rngs(params=0))
+            lambda: Qwen3(
+                self.config,
+                dtype=self.dtype,
+                attention=self.attention,
+                rngs=nnx.Rngs(params=0),
+            )
         )
         return nnx.graphdef(abstract)
 

@@ -13,8 +13,9 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from models import cache as kv
+from models.attention import AttentionName, attention
 from models.config import ModelConfig
-from models.layers import INIT_SCALE, Block, Linear, RMSNorm, attention
+from models.layers import INIT_SCALE, Block, Linear, RMSNorm
 from models.rope import rope_phases
 
 
@@ -34,6 +35,7 @@ class Qwen3(nnx.Module):
         *,
         dtype: DTypeLike = jnp.float32,
         param_dtype: DTypeLike = jnp.float32,
+        attention: AttentionName = "auto",
         rngs: nnx.Rngs,
     ) -> None:
         vocabulary, width = config.vocab_size, config.hidden_size
@@ -45,6 +47,7 @@ class Qwen3(nnx.Module):
 
         init = nnx.initializers.normal(INIT_SCALE)
         self.config, self.dtype = config, dtype
+        self.attention: AttentionName = attention
         self.embedding_VD = nnx.Param(init(rngs.params(), (vocabulary, width), param_dtype))
         self.layers = stacked_blocks(rngs)
         self.norm = RMSNorm(width, config.rms_norm_eps, param_dtype=param_dtype)
@@ -113,7 +116,7 @@ class Qwen3(nnx.Module):
             query, key, value = block.project(x_BTD, *phases)
             cache = kv.write(cache, layer, position_B, key, value)
             keys_and_values = kv.read(cache, layer, position_B + T, live)
-            attended = attention(query, *keys_and_values, mask_BTS)
+            attended = attention(query, *keys_and_values, mask_BTS, self.attention)
             return (block.finish(x_BTD, attended), cache), None
 
         layers_L = jnp.arange(self.config.num_hidden_layers)

@@ -3,7 +3,8 @@
 The prefill stores all prompt tokens but the last; that one is the row's first "last committed
 token", so that the first response token comes out of an ordinary round and may be drafted.
 
-Legend: B rows, N rows admitted at once, P prompt tokens in a length bucket, V vocabulary.
+Legend: B rows, N rows admitted at once, P prompt tokens in a length bucket, C tokens of a chunk,
+V vocabulary.
 """
 
 from dataclasses import replace
@@ -19,6 +20,7 @@ from ngramrl_jax.types import Int32Array, RolloutRequest
 from ngramrl_jax.verify.keyed import row_keys
 
 ROW_COLUMNS = 10
+PREFILL_CHUNK = 512  # prompt tokens of one forward
 
 
 def admission_row(
@@ -47,6 +49,9 @@ def prefill(
 ) -> Any:
     """Runs one prompt and stores it as row `entry` of the prefix cache.
 
+    A long prompt goes through the model in chunks: the scores of attention are then chunk x prompt,
+    not prompt x prompt, and the model is compiled for a chunk.
+
     Args:
         policy: The target model.
         params: Its parameters.
@@ -58,10 +63,25 @@ def prefill(
         The prefix cache with the new row.
     """
     length = tokens_P.shape[0]
-    start_B = jnp.zeros(1, jnp.int32)
+    row_B = jnp.zeros(1, jnp.int32)
+
+    def run(cache: Any, tokens_C: jax.Array, start: jax.Array) -> Any:
+        _, cache = policy.forward(params, tokens_C[None], start[None], cache, live=length)
+        return cache
+
+    def step(carry: tuple, tokens_C: jax.Array) -> tuple[tuple, None]:
+        cache, start = carry
+        return (run(cache, tokens_C, start), start + PREFILL_CHUNK), None
+
+    # What does not fill a chunk comes first, so that all the others are alike.
+    first = length % PREFILL_CHUNK
     cache = policy.init_cache(1, length)
-    _, cache = policy.forward(params, tokens_P[None, :], start_B, cache, live=length)
-    return policy.insert(prefixes, cache, start_B, entry[None])
+    if first:
+        cache = run(cache, tokens_P[:first], jnp.zeros((), jnp.int32))
+    if length > first:
+        chunks_NC = tokens_P[first:].reshape(-1, PREFILL_CHUNK)
+        (cache, _), _ = jax.lax.scan(step, (cache, jnp.asarray(first, jnp.int32)), chunks_NC)
+    return policy.insert(prefixes, cache, row_B, entry[None])
 
 
 def admit(policy: Policy, state: DecodeState, prefixes: Any, rows_NX: jax.Array) -> DecodeState:

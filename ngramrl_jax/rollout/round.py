@@ -8,16 +8,18 @@ V vocabulary, R best tokens of a position.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
 from ngramrl_jax.protocols import Params, Policy
+from ngramrl_jax.rollout.slices import map_rows
 from ngramrl_jax.rollout.state import DecodeState
 from ngramrl_jax.rollout.wire import pack_result, unpack_drafts
 from ngramrl_jax.types import Sampling
-from ngramrl_jax.verify.adjust import adjusted_log_probs
+from ngramrl_jax.verify.adjust import adjusted_log_probs, best
 from ngramrl_jax.verify.coupled import verify_coupled
 from ngramrl_jax.verify.keyed import gumbel, position_keys, wrap_key_data
 from ngramrl_jax.verify.rejection import verify_rejection
@@ -172,9 +174,15 @@ def _round(
     known_BK = jnp.clip(draft_BK, 0, policy.vocab_size - 1)
     tokens_BT = jnp.concatenate([state.last_B[:, None], known_BK], axis=1)
     logits_BTV, cache = policy.forward(params, tokens_BT, position_B, state.cache, live=live)
-    logp_BTV = adjusted_log_probs(logits_BTV, rule.sampling)
-    verdict = _verify(rule, state, logp_BTV, draft_BK, draft_length_B)
-    best_logp_BTR, best_BTR = jax.lax.top_k(logp_BTV, rule.best_tokens)
+    verdict, best_logp_BTR, best_BTR = map_rows(
+        partial(_verify, rule),
+        logits_BTV,
+        draft_BK,
+        draft_length_B,
+        state.key_data_BW,
+        state.length_B,
+        elements_per_row=logits_BTV[0].size,
+    )
     commit = _cut(verdict, best_BTR, best_logp_BTR, state.room_B, rule.stop_ids)
     last_B = jnp.take_along_axis(
         commit.tokens_BT, jnp.maximum(commit.count_B - 1, 0)[:, None], axis=1
@@ -191,18 +199,22 @@ def _round(
 
 def _verify(
     rule: DecodeRule,
-    state: DecodeState,
-    logp_BTV: jax.Array,
+    logits_BTV: jax.Array,
     draft_BK: jax.Array,
     draft_length_B: jax.Array,
-) -> Verdict:
-    key_B = wrap_key_data(state.key_data_BW)
-    key_BT = position_keys(key_B, state.length_B, logp_BTV.shape[1])
+    key_data_BW: jax.Array,
+    length_B: jax.Array,
+) -> tuple[Verdict, jax.Array, jax.Array]:
+    """What is made of the logits of some rows: verdict, best log-probabilities, best ids."""
+    logp_BTV = adjusted_log_probs(logits_BTV, rule.sampling)
+    key_BT = position_keys(wrap_key_data(key_data_BW), length_B, logp_BTV.shape[1])
     if rule.verifier == "rejection":
-        return verify_rejection(logp_BTV, draft_BK, draft_length_B, key_BT, None)
-    greedy = rule.sampling.greedy  # a single point needs no noise
-    noise_BTV = jnp.zeros_like(logp_BTV) if greedy else gumbel(key_BT, logp_BTV.shape[-1])
-    return verify_coupled(logp_BTV, draft_BK, draft_length_B, noise_BTV)
+        verdict = verify_rejection(logp_BTV, draft_BK, draft_length_B, key_BT, None)
+    else:
+        greedy = rule.sampling.greedy  # a single point needs no noise
+        noise_BTV = jnp.zeros_like(logp_BTV) if greedy else gumbel(key_BT, logp_BTV.shape[-1])
+        verdict = verify_coupled(logp_BTV, draft_BK, draft_length_B, noise_BTV)
+    return verdict, *best(logp_BTV, rule.best_tokens)
 
 
 def _cut(

@@ -1,6 +1,6 @@
 """The adjusted distribution: the one law that is sampled, verified against and trained on.
 
-Legend: X any leading axes, V vocabulary.
+Legend: X any leading axes, V vocabulary, C blocks of W ids, R best ids.
 """
 
 from collections.abc import Callable
@@ -50,15 +50,49 @@ def adjusted_log_probs(logits_XV: Array, sampling: Sampling) -> Array:
 def first_argmax(score_XV: Array) -> Array:
     """The lowest id with the largest score, int32 [X..].
 
-    The same as `jnp.argmax` for scores without NaN. Two plain reductions vectorise and fuse with
-    what makes the scores, which the paired reduction of `jnp.argmax` does not on a CPU: the whole
-    of a coupled verification takes half the time.
+    The same as `jnp.argmax` for scores without NaN. The best block of the vocabulary is found by a
+    plain maximum, which vectorises and fuses with what makes the scores as the paired reduction of
+    `jnp.argmax` does not on a CPU; only that block is searched for the id.
     """
-    size = score_XV.shape[-1]
-    best_X1 = jnp.max(score_XV, axis=-1, keepdims=True)
-    id_XV = lax.broadcasted_iota(jnp.int32, score_XV.shape, score_XV.ndim - 1)
-    first_X = jnp.min(jnp.where(score_XV == best_X1, id_XV, size), axis=-1)
+    block_XCW = _blocks(score_XV)
+    block_X = _first_of_equals(jnp.max(block_XCW, axis=-1))
+    score_XW = jnp.take_along_axis(block_XCW, block_X[..., None, None], axis=-2)[..., 0, :]
+    return block_X * block_XCW.shape[-1] + _first_of_equals(score_XW)
+
+
+def _first_of_equals(score_XW: Array) -> Array:
+    size = score_XW.shape[-1]
+    best_X1 = jnp.max(score_XW, axis=-1, keepdims=True)
+    id_XW = lax.broadcasted_iota(jnp.int32, score_XW.shape, score_XW.ndim - 1)
+    first_X = jnp.min(jnp.where(score_XW == best_X1, id_XW, size), axis=-1)
     return jnp.minimum(first_X, size - 1)  # a row of NaN has no best: still a valid id
+
+
+def best(logp_XV: Array, count: int) -> tuple[Array, Array]:
+    """`jax.lax.top_k`, also where values are equal, in a third of the time on a CPU.
+
+    The `count` best lie in the `count` blocks whose maxima are best: the maxima outrank whatever
+    stands in another block. With those blocks in order, equal values keep theirs.
+
+    Returns:
+        float32 values and int32 ids, [X.., count], best first, the lower id of equal values first.
+    """
+    block_XCW = _blocks(logp_XV)
+    blocks, width = block_XCW.shape[-2:]
+    if not 0 < 4 * count <= blocks:
+        return lax.top_k(logp_XV, count)
+    chosen_XR = jnp.sort(lax.top_k(jnp.max(block_XCW, axis=-1), count)[1], axis=-1)
+    value_XRW = jnp.take_along_axis(block_XCW, chosen_XR[..., None], axis=-2)
+    value_XR, place_XR = lax.top_k(value_XRW.reshape(*logp_XV.shape[:-1], -1), count)
+    block_XR = jnp.take_along_axis(chosen_XR, place_XR // width, axis=-1)
+    return value_XR, block_XR * width + place_XR % width
+
+
+def _blocks(value_XV: Array) -> Array:
+    """The vocabulary in blocks [X.., C, W] of equal width: its largest divisor up to 64."""
+    vocab = value_XV.shape[-1]
+    width = max(width for width in range(1, min(vocab, 64) + 1) if vocab % width == 0)
+    return value_XV.reshape(*value_XV.shape[:-1], vocab // width, width)
 
 
 def _best(scaled_XV: Array, weight_XV: Array, enough: float) -> Array:

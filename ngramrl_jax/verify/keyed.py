@@ -9,9 +9,10 @@ Legend: X any leading axes, B rows, T positions of a round, N rollouts, V vocabu
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from ngramrl_jax.verify.adjust import first_argmax
+from ngramrl_jax.verify.threefry import random_words, threefry_2x32
 
 _Int = int | Array
 _IMPLEMENTATION = "threefry2x32"
@@ -64,29 +65,36 @@ def position_keys(key_B: Array, position_B: Array, count: int) -> Array:
         `key_BT`, where `key_BT[b, t]` is `fold_in(key_B[b], position_B[b] + t)`.
     """
     position_BT = position_B[:, None] + jnp.arange(count, dtype=position_B.dtype)[None]
-    return jax.vmap(jax.vmap(jax.random.fold_in, in_axes=(None, 0)))(key_B, position_BT)
+    # fold_in, written out: JAX's own is a loop of tiny steps, felt in a small model's plain rounds
+    word_BT = lax.bitcast_convert_type(position_BT, jnp.uint32)
+    data_BW = jax.random.key_data(key_B)
+    words = threefry_2x32(data_BW[:, :1], data_BW[:, 1:], jnp.zeros_like(word_BT), word_BT)
+    return wrap_key_data(jnp.stack(words, axis=-1))
 
 
 def random_bits(key_X: Array, count: int) -> Array:
-    """`count` fresh 32-bit words for each key, uint32 [X.., count]."""
-    flat = jax.vmap(lambda key: jax.random.bits(key, (count,)))(key_X.reshape(-1))
-    return flat.reshape(*key_X.shape, count)
+    """`count` fresh 32-bit words for each key, uint32 [X.., count]: those of `jax.random.bits`."""
+    return random_words(jax.random.key_data(key_X), count)
 
 
 def gumbel(key_X: Array, vocab: int) -> Array:
     """Standard Gumbel noise made of all 32 random bits, float32 [X.., V].
 
     `g = -log(-log u)` with `u = (bits + 0.5) * 2**-32`. Float32 cannot tell such a `u` from 1, so
-    the half next to 1 is carried as `1 - u` and goes through `log1p`: the largest noise is
-    `33 log 2 = 22.9`, not the 15.9 of 23-bit noise, which draws the tail of a large vocabulary
-    too seldom.
+    the half next to 1 is carried as `e = 1 - u`: the largest noise is `33 log 2 = 22.9`, not the
+    15.9 of 23-bit noise, which draws the tail of a large vocabulary too seldom.
+
+    There `-log u` is `-log1p(-e)`, computed as `-log(w) e / (1 - w)` with w = 1 - e as rounded (the
+    rounding cancels; Goldberg 1991, theorem 4), so that one logarithm serves both halves.
     """
     bits_XV = random_bits(key_X, vocab)
     upper_XV = bits_XV >= jnp.uint32(2**31)
     # The distance of u from its nearer end: 0 or 1.
     edge_XV = unit_interval(jnp.where(upper_XV, ~bits_XV, bits_XV))
-    exponential_XV = jnp.where(upper_XV, -jnp.log1p(-edge_XV), -jnp.log(edge_XV))
-    return -jnp.log(exponential_XV)
+    near_XV = jnp.where(upper_XV, 1 - edge_XV, edge_XV)
+    minus_log_XV, away_XV = -jnp.log(near_XV), 1 - near_XV
+    minus_log1p_XV = jnp.where(away_XV == 0, edge_XV, minus_log_XV * edge_XV / away_XV)
+    return -jnp.log(jnp.where(upper_XV, minus_log1p_XV, minus_log_XV))
 
 
 def unit_interval(bits_X: Array) -> Array:

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from models.attention import attention
 from models.config import preset
 from models.huggingface import from_huggingface
-from models.layers import attention
 from models.policy import Qwen3Policy
 
 

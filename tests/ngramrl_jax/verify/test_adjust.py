@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ngramrl_jax.types import Sampling
-from ngramrl_jax.verify.adjust import adjusted_log_probs, first_argmax
+from ngramrl_jax.verify.adjust import adjusted_log_probs, best, first_argmax
 from ngramrl_jax.verify.oracle import adjusted_probs
 
 adjust = jax.jit(adjusted_log_probs, static_argnums=1)
@@ -135,3 +135,19 @@ def test_gradient_is_that_of_log_softmax():
 def test_first_argmax():
     scores = jnp.array([[0.0, 2.0, 2.0], [-jnp.inf] * 3, [jnp.nan] * 3])
     assert first_argmax(scores).tolist() == [1, 0, 2]
+    many = np.round(np.random.default_rng(0).normal(size=(2, 50, 4096))).astype(np.float32)
+    np.testing.assert_array_equal(first_argmax(jnp.asarray(many)), many.argmax(-1))
+
+
+@pytest.mark.parametrize("vocab", [4, 2048, 4096, 5003, 49_152])
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_best_are_those_of_top_k(vocab, ties):
+    """Whole blocks of the vocabulary are left out, but never one with a better or an equal id."""
+    score = np.random.default_rng(vocab).normal(size=(3, 2, vocab)).astype(np.float32)
+    if ties:
+        score = np.round(score)
+        score[0] = -np.inf  # nothing but equal values
+    for count in (0, 1, 4):
+        expected = jax.lax.top_k(jnp.asarray(score), count)
+        for got, wanted in zip(best(jnp.asarray(score), count), expected, strict=True):
+            np.testing.assert_array_equal(got, wanted)

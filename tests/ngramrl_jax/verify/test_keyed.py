@@ -59,6 +59,15 @@ def test_noise_does_not_depend_on_batch_mates():
     np.testing.assert_array_equal(bits[2, 1], keyed.random_bits(keys[2, 1], 5))
 
 
+@pytest.mark.parametrize("shape", [(), (3,), (2, 5)])
+def test_the_words_are_those_of_jax(shape):
+    """Written out for speed, the generator is still JAX's own, word for word."""
+    keys = jax.random.split(jax.random.key(7), shape) if shape else jax.random.key(7)
+    expected = jax.vmap(lambda key: jax.random.bits(key, (5000,)))(keys.reshape(-1))
+    words = keyed.random_bits(keys, 5000)
+    np.testing.assert_array_equal(words, expected.reshape(*shape, 5000))
+
+
 def test_both_tails_keep_their_digits(monkeypatch):
     """Every one of these words has its own right noise, down to one part in 2^33 from 0 and 1."""
     edge = np.array([0, 1, 2, 3, 1000, 2**23], np.uint64)
