@@ -94,6 +94,12 @@ class RolloutCounters:
         return self.round_seconds + self.turnover_seconds
 
     @property
+    def mean_draft_tokens(self) -> float:
+        """K of a forward, on average."""
+        length_K = np.arange(self.draft_tokens + 1)
+        return float(length_K @ self.length_forwards) / max(self.forwards, 1)
+
+    @property
     def tokens_per_forward(self) -> float:
         """Committed tokens by row-rounds; 1.0 for plain decoding."""
         return self.committed_tokens / max(self.row_rounds, 1)
