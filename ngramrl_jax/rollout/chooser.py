@@ -79,6 +79,10 @@ class Chooser(Protocol):
         """The next dispatch."""
         ...
 
+    def round_seconds(self, live: int) -> dict[int, float]:
+        """Measured cost of a round by draft length at that live rung."""
+        ...
+
     def learn(self, plan: Plan, running_B: BoolArray, result: RoundResult, seconds: float) -> None:
         """What became of it; `seconds` is all its time, the host's too."""
         ...
@@ -111,6 +115,10 @@ class FixedLength:
 
     def learn(self, plan: Plan, running_B: BoolArray, result: RoundResult, seconds: float) -> None:
         """Nothing."""
+
+    def round_seconds(self, live: int) -> dict[int, float]:
+        """Nothing is measured."""
+        return {}
 
 
 class ChosenLength:
@@ -159,6 +167,13 @@ class ChosenLength:
         else:
             kept_B, drafted_B = shadow_kept(plan.drafts, result), plan.drafts.length_B
         self._length.survival.record(plan.drafts.match_B, drafted_B, kept_B, result.count_B)
+
+    def round_seconds(self, live: int) -> dict[int, float]:
+        """Plain decoding at length, and every draft length."""
+        return {
+            rung.draft_tokens: self._length.costs.seconds(number, live)
+            for number, rung in reversed(list(enumerate(self._length.rungs)))
+        }
 
 
 def shadow_kept(drafts: Drafts, result: RoundResult) -> Int32Array:

@@ -85,6 +85,10 @@ class RolloutEngine:
             self._chooser.learn(plan, everyone_B, result, perf_counter() - began)
         self._admit(self._everybody(0))
 
+    def round_seconds(self, live: int) -> dict[int, float]:
+        """Measured cost of a round by draft length at that live rung; empty where K is fixed."""
+        return self._chooser.round_seconds(live)
+
     def generate(
         self,
         params: Params,

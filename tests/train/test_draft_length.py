@@ -1,4 +1,4 @@
-"""A run chooses how long to draft unless it is deterministic, and its report shows what was used."""
+"""A run chooses how long to draft unless it is deterministic; its report shows what was used."""
 
 from dataclasses import replace
 
