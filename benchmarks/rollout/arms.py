@@ -9,6 +9,8 @@ from statistics import median
 from time import perf_counter
 from typing import Any, cast
 
+import numpy as np
+
 from benchmarks.rollout.workload import Step, Workload
 from models.policy import Params, Qwen3Policy
 from ngramrl_jax.host.draft import Rule
@@ -82,7 +84,7 @@ class Arm:
         total = sum(c.committed_tokens for c in self.counters)
         drafted = sum(c.drafted_tokens for c in self.counters)
         rounds = sum(c.row_rounds for c in self.counters)
-        forwards = sum(c.length_forwards for c in self.counters)
+        forwards = np.sum([c.length_forwards for c in self.counters], axis=0)
         share = forwards / forwards.sum()
         return {
             "tokens_per_forward": total / rounds,

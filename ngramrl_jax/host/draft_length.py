@@ -19,6 +19,7 @@ from ngramrl_jax.host.kernel import kernel
 from ngramrl_jax.types import BoolArray, Int32Array
 
 MOST_PROGRAMS = 18
+PLAIN, SHORT = 0, 1  # the first two rungs
 SHORT_ROUNDS = 2  # of a plain dispatch after which drafts are looked at again
 
 _CLASSES = 8  # match lengths 0, 1, 2-3, 4-7, ... , 64 and more
@@ -171,7 +172,9 @@ class DraftLength:
         survival_BK = self.survival.of(match_B)
         _expect(survival_BK, drafted_B, running_B, self._length_R, cut_B, expected_R)
         costs = [self.costs.seconds(rung, live) for rung, live in enumerate(lives)]
+        # A round of fewer tokens never costs more; where it seems to, something came between.
         seconds_R = np.array(costs)
+        seconds_R[SHORT:] = np.minimum.accumulate(seconds_R[SHORT:][::-1])[::-1]
         best = self._best(expected_R, seconds_R)
         return Choice(best, cut_B, self._length_R, expected_R, seconds_R)
 
@@ -179,11 +182,11 @@ class DraftLength:
         self._choices += 1
         unknown = np.flatnonzero(np.isnan(seconds_R))
         if len(unknown):
-            return int(unknown[0])
+            return int(unknown[-1])
         rate_R = expected_R / seconds_R
-        drafting = float(rate_R[2:].max())
-        self._pays += _PAYS_MEMORY * (drafting / rate_R[0] - self._pays)
-        rate_R[0 if self._pays > 1.0 else 1] = 0.0
+        drafting = float(rate_R[SHORT + 1 :].max())
+        self._pays += _PAYS_MEMORY * (drafting / rate_R[PLAIN] - self._pays)
+        rate_R[PLAIN if self._pays > 1.0 else SHORT] = 0.0
         best = int(rate_R.argmax())
         if rate_R[best] < _MARGIN * rate_R[self._before]:
             best = self._before

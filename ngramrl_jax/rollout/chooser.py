@@ -9,7 +9,14 @@ from typing import Protocol
 
 import numpy as np
 
-from ngramrl_jax.host.draft_length import MOST_PROGRAMS, Choice, DraftLength, Rung, length_rungs
+from ngramrl_jax.host.draft_length import (
+    MOST_PROGRAMS,
+    SHORT,
+    Choice,
+    DraftLength,
+    Rung,
+    length_rungs,
+)
 from ngramrl_jax.rollout.ladder import length_ladder, rung_for
 from ngramrl_jax.rollout.settings import EngineSettings
 from ngramrl_jax.rollout.slots import SlotTable
@@ -172,7 +179,8 @@ class ChosenLength:
         """Plain decoding at length, and every draft length."""
         return {
             rung.draft_tokens: self._length.costs.seconds(number, live)
-            for number, rung in reversed(list(enumerate(self._length.rungs)))
+            for number, rung in enumerate(self._length.rungs)
+            if number != SHORT
         }
 
 

@@ -95,7 +95,9 @@ def test_the_choice_is_the_best_in_expectation_to_three_percent(rows, costs, see
         expected = len(rows) + (survival_BK * used_BK)[:, :length].sum()
         assert choice.expected_R[rung] == pytest.approx(expected)
     np.testing.assert_array_equal(choice.cut_B, used_BK.sum(axis=1))
-    rate_R = choice.expected_R / seconds_R
+    least_R = [*seconds_R[:1], *(seconds_R[rung:].min() for rung in range(1, len(RUNGS)))]
+    np.testing.assert_array_equal(choice.seconds_R, least_R)
+    rate_R = choice.expected_R / least_R
     assert 1.03 * rate_R[choice.rung] >= rate_R[[0, *range(2, len(RUNGS))]].max() * 0.999 / 1.1
     if LENGTH_R[choice.rung]:
         assert rate_R[choice.rung] >= rate_R[1]
