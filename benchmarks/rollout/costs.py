@@ -7,7 +7,6 @@ that of a plain round with the same rows. NeMo-RL measured 3.5-4 for plain n-gra
       [live=256] [repeats=5] [json=FILE]
 """
 
-import json
 import sys
 from pathlib import Path
 from statistics import median
@@ -101,7 +100,7 @@ def main() -> None:
     show(cells, f"{options['shape']}, {options['dtype']}, {options['live']} positions")
     if options["json"]:
         record = {"options": options, "cells": cells, **describe_environment(seed=0)}
-        Path(options["json"]).write_text(json.dumps(json.loads(to_json(record)), indent=1) + "\n")
+        Path(options["json"]).write_text(to_json(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ in every round: `arms=plain,again,k1,k3,k5,k7,k16` is the study of draft length.
 settings, `auto+prefetch=device`, and is left out where the engine has no such setting.
 """
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -141,7 +140,7 @@ def main() -> None:
     records = benchmark(options)
     if options["json"]:
         record = {"options": options, "cells": records, **describe_environment(seed=0)}
-        Path(options["json"]).write_text(json.dumps(json.loads(to_json(record)), indent=1) + "\n")
+        Path(options["json"]).write_text(to_json(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":
