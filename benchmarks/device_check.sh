@@ -30,24 +30,26 @@ step() {  # name, seconds at most, command
 }
 
 if [ -n "${SMALL:-}" ]; then
-  shapes="tiny" dtype=float32 rows=2 cost_rows=2 repeats=1 prompts=1
+  small=tiny large=tiny dtype=float32 small_rows=2 large_rows=2 repeats=1 prompts=1
   effort="--prompts 16 --group 8 --prefixes 1 --draws 200" exact="prompts=12"
   arms=plain,again,fixed,auto,auto+prefetch=device patience=10  # a busy CPU is no fault
 else
-  shapes="qwen3_0_6b qwen3_8b" dtype=bfloat16 rows=1,8,32 cost_rows=1,8,32 repeats=2 prompts=4
+  # Compiling takes most of the time: 12 programs for each number of rows.
+  small=qwen3_0_6b large=qwen3_8b dtype=bfloat16 small_rows=1,8 large_rows=8 repeats=2 prompts=4
   effort="" exact=""
   arms=plain,again,lookup,fixed,auto,auto+prefetch=device patience=1
 fi
 
 "$PYTHON" -c 'import jax; print(jax.__version__, jax.devices())' | tee "$OUT/device.log"
-step check 120 "$PYTHON" -m ngramrl_jax.check $effort --json "$OUT/check.json"
-step exact 60 "$PYTHON" benchmarks/rollout/exact.py $exact json="$OUT/exact.json"
-for shape in $shapes; do
-  step "costs_$shape" 60 "$PYTHON" benchmarks/rollout/costs.py shape="$shape" dtype=$dtype \
-    rows=$cost_rows repeats=$repeats json="$OUT/costs_$shape.json"
-  step "speed_$shape" 90 "$PYTHON" benchmarks/rollout/speed.py shape="$shape" dtype=$dtype \
-    rows=$rows phases=warm arms=$arms trace="$TRACE" prompts=$prompts repeats=$repeats \
-    json="$OUT/speed_$shape.json"
+step check 100 "$PYTHON" -m ngramrl_jax.check $effort --json "$OUT/check.json"
+step exact 40 "$PYTHON" benchmarks/rollout/exact.py $exact json="$OUT/exact.json"
+step costs 70 "$PYTHON" benchmarks/rollout/costs.py shape=$small dtype=$dtype rows=$small_rows \
+  repeats=$repeats json="$OUT/costs.json"
+for size in small large; do
+  rows=${size}_rows
+  step speed_$size 130 "$PYTHON" benchmarks/rollout/speed.py shape=${!size} dtype=$dtype \
+    rows=${!rows} phases=warm arms=$arms trace="$TRACE" prompts=$prompts repeats=$repeats \
+    json="$OUT/speed_$size.json"
 done
 echo "== all: $SECONDS s, results in $OUT"
 exit $failed

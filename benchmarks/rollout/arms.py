@@ -86,6 +86,7 @@ class Arm:
         rounds = sum(c.row_rounds for c in self.counters)
         forwards = np.sum([c.length_forwards for c in self.counters], axis=0)
         share = forwards / forwards.sum()
+        costs = self.engine.round_seconds(self.engine.settings.capacity)
         return {
             "tokens_per_forward": total / rounds,
             "acceptance_rate": sum(c.kept_tokens for c in self.counters) / max(drafted, 1),
@@ -96,6 +97,7 @@ class Arm:
             "speed_least": min(ratios),
             "speed_most": max(ratios),
             "seconds": list(self.seconds),
+            "round_ms": {str(k): 1e3 * taken for k, taken in costs.items()},
         }
 
     def forget(self) -> None:
