@@ -57,7 +57,7 @@ traces: checkpoints  ## Record five epochs of training on each workload, two see
 	    out=runs/traces/$$config-$$seed || exit 1; done; done
 
 bench: bench-drafters bench-drafting  ## The README's tables, measured on this machine; make traces first
-	$(PY) benchmarks/rollout.py
+	$(PY) benchmarks/rollout/speed.py
 
 bench-drafters: $(VENV)/.installed  ## Every drafter on the recorded traces
 	$(PY) benchmarks/drafting/drafters.py $(foreach config,$(WORKLOADS),$(config)=$(call seeds,$(config))) \

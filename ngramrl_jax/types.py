@@ -68,6 +68,10 @@ class RolloutRequest:
         prompt_P: int32 token ids of the prompt, at least one.
         max_new_tokens: Response tokens at most, stop token included.
         attempt: Raised when the same rollout of a step is sampled again with new noise.
+        forced_N: int32, recorded response ids to be committed instead of what is sampled, by the
+            verifier "forced"; None where there are none.
+        forced_best: What the recorded run's policy held most likely, which drafts are made from
+            then; None where that is not known.
     """
 
     prompt_id: int
@@ -75,6 +79,8 @@ class RolloutRequest:
     prompt_P: Int32Array
     max_new_tokens: int
     attempt: int = 0
+    forced_N: Int32Array | None = None
+    forced_best: "BestTokens | None" = None
 
     @property
     def identity(self) -> tuple[int, int, int]:

@@ -86,6 +86,8 @@ class RolloutConfig:
     Attributes:
         slots: Rows of the device batch.
         draft_tokens: Draft budget K; 0 is plain decoding.
+        draft_length: fixed verifies K tokens in every round; auto chooses each round's length up
+            to K by what it promises a second. `deterministic` fixes it.
         max_prompt_tokens: Items with longer prompts are left out, and counted.
         max_new_tokens: Response tokens at most.
         temperature: Of the adjusted distribution.
@@ -103,6 +105,7 @@ class RolloutConfig:
 
     slots: int = 16
     draft_tokens: int = 16
+    draft_length: str = "auto"
     max_prompt_tokens: int = 160
     max_new_tokens: int = 64
     temperature: float = 1.0
@@ -251,7 +254,8 @@ class RunConfig:
     Attributes:
         out: Run folder.
         seed: Of data order and noise.
-        deterministic: A run repeats bit for bit on the same machine.
+        deterministic: A run repeats bit for bit on the same machine; what timing could change is
+            fixed, such as `rollout.draft_length`.
         task: text2sql, mathematics, function_calling, or your own as path/to/file.py:Name, see
             `train.tasks.registry`.
     """
@@ -377,6 +381,9 @@ def _refuse_unknown(given: Any, schema: DictConfig) -> None:
 
 def _refuse_out_of_range(merged: Any) -> None:
     leaves = flatten(merged)
+    if leaves["rollout.draft_length"] not in ("auto", "fixed"):
+        found = leaves["rollout.draft_length"]
+        raise ValueError(f"rollout.draft_length: found {found}, allowed: auto, fixed")
     for key, least in _LEAST.items():
         if not least <= leaves[key] <= _MOST:
             raise ValueError(f"{key}: found {leaves[key]}, allowed: {least} to {_MOST}")

@@ -54,12 +54,28 @@ def rollout_metrics(rollouts: Sequence[Rollout], counters: RolloutCounters, seco
         "drafted_per_round": counters.drafted_tokens / rounds,
         "acceptance_rate": counters.kept_tokens / max(counters.drafted_tokens, 1),
         "acceptance_by_position": by_position,
-        "draft_tokens_used": counters.draft_tokens,
+        "draft_tokens_used": counters.mean_draft_tokens,
+        **length_metrics(counters),
         "exposed_host_ms_per_round": 1e3 * counters.host_seconds / max(counters.dispatches, 1),
         "rounds": counters.dispatches,
         "forwards": counters.forwards,
         "prefills": counters.prefills,
         "rollout_tokens_per_s": counters.committed_tokens / seconds,
+    }
+
+
+def length_metrics(counters: RolloutCounters) -> Row:
+    """How long drafts were and why, each a list by draft length 0, 1, ... K."""
+    forwards = counters.length_forwards.tolist()
+
+    def ratios(above: np.ndarray, below: np.ndarray) -> list[float | None]:
+        pairs = zip(above.tolist(), below.tolist(), strict=True)
+        return [a / b if b else None for a, b in pairs]
+
+    return {
+        "draft_length_share": [n / max(sum(forwards), 1) for n in forwards],
+        "draft_length_ms": ratios(1e3 * counters.length_seconds, counters.length_forwards),
+        "draft_length_promised": ratios(counters.promised, counters.promised_rounds),
     }
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import jax.numpy as jnp
 from jax.typing import DTypeLike
@@ -13,7 +14,7 @@ from ngramrl_jax.host.history import History
 from ngramrl_jax.host.ngram import NgramDrafter, warm_up
 from ngramrl_jax.host.no_draft import NoDrafter
 from ngramrl_jax.rollout.engine import RolloutEngine
-from ngramrl_jax.rollout.settings import EngineSettings
+from ngramrl_jax.rollout.settings import DraftLengthName, EngineSettings
 from ngramrl_jax.types import Sampling
 from train.config import EvaluationConfig, ModelSection, ObjectiveConfig, RolloutConfig, RunConfig
 from train.correction import Correction
@@ -102,13 +103,20 @@ def evaluation_sampling(config: EvaluationConfig) -> Sampling:
 
 
 def training_engine(
-    policy: Qwen3Policy, codec: TextCodec, config: RolloutConfig
+    policy: Qwen3Policy, codec: TextCodec, config: RolloutConfig, *, deterministic: bool
 ) -> tuple[RolloutEngine, History]:
-    """The drafting engine of the training loop and the history that it drafts from."""
+    """The drafting engine of the training loop and the history that it drafts from.
+
+    A deterministic one leaves nothing to the clock: its draft length is fixed.
+    """
     history = History(window=config.window, max_bytes=config.history_mb << 20)
     drafter = NgramDrafter(config.slots, config.draft_tokens, history)
     warm_up()
-    return RolloutEngine(policy, drafter, engine_settings(codec, config)), history
+    settings = engine_settings(codec, config)
+    if not deterministic:
+        length = cast(DraftLengthName, config.draft_length)  # checked by EngineSettings
+        settings = replace(settings, draft_length=length)
+    return RolloutEngine(policy, drafter, settings), history
 
 
 def plain_engine(

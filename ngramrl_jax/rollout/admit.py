@@ -91,15 +91,18 @@ def admit(policy: Policy, state: DecodeState, prefixes: Any, rows_NX: jax.Array)
         policy: The target model.
         state: Donated by the caller.
         prefixes: The prefix cache.
-        rows_NX: int32 `[N, ROW_COLUMNS]`, one `admission_row` a line. Lines with slot B are
-            ignored.
+        rows_NX: int32 `[N, ROW_COLUMNS]`, one `admission_row` a line, and behind it the recorded
+            tokens by position where the state holds such. Lines with slot B are ignored.
 
     Returns:
         The state with the new rows.
     """
-    slot_N, entry_N, length_N, last_N, room_N, seed_N, step_N, *identity = rows_NX.T
+    head_NX, forced_NS = rows_NX[:, :ROW_COLUMNS], rows_NX[:, ROW_COLUMNS:]
+    slot_N, entry_N, length_N, last_N, room_N, seed_N, step_N, *identity = head_NX.T
     # Seed and step are the same on every line: a table of their own would be one more copy.
     data_NW = jax.random.key_data(row_keys(seed_N[0], step_N[0], *identity))
+    if state.forced_BS is not None:
+        state = replace(state, forced_BS=state.forced_BS.at[slot_N].set(forced_NS, mode="drop"))
     return replace(
         state,
         length_B=state.length_B.at[slot_N].set(length_N, mode="drop"),

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ngramrl_jax.rollout.chooser import Plan
 from ngramrl_jax.rollout.wire import RoundResult
-from ngramrl_jax.types import Int32Array
+from ngramrl_jax.types import BoolArray, Int32Array
 
 
 @dataclass
@@ -30,6 +31,11 @@ class RolloutCounters:
         draft_seconds: The part of it inside the drafter.
         turnover_seconds: Host work of rows that come and go: refilling, prefill, history.
         device_seconds: Waiting for outcomes.
+        length_forwards: int64 `[K + 1]`, forwards by draft length.
+        length_seconds: float64 `[K + 1]`, the time that they took.
+        promised: float64 `[K + 1]`, committed tokens that a row-round of each length promised,
+            summed over the row-rounds that could have had it.
+        promised_rounds: int64 `[K + 1]`, those row-rounds.
     """
 
     draft_tokens: int
@@ -46,10 +52,18 @@ class RolloutCounters:
     draft_seconds: float = 0.0
     turnover_seconds: float = 0.0
     device_seconds: float = 0.0
+    length_forwards: np.ndarray = field(init=False)
+    length_seconds: np.ndarray = field(init=False)
+    promised: np.ndarray = field(init=False)
+    promised_rounds: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
         self.drafted_K = np.zeros(self.draft_tokens, np.int64)
         self.kept_K = np.zeros(self.draft_tokens, np.int64)
+        self.length_forwards = np.zeros(self.draft_tokens + 1, np.int64)
+        self.length_seconds = np.zeros(self.draft_tokens + 1)
+        self.promised = np.zeros(self.draft_tokens + 1)
+        self.promised_rounds = np.zeros(self.draft_tokens + 1, np.int64)
 
     def record(self, result: RoundResult, rounds_B: Int32Array, drafted_B: Int32Array) -> None:
         """Adds one dispatch; `drafted_B` is the length of each row's draft."""
@@ -63,10 +77,27 @@ class RolloutCounters:
         self.drafted_K += (position_1K < drafted_B[:, None]).sum(axis=0)
         self.kept_K += (position_1K < result.kept_B[:, None]).sum(axis=0)
 
+    def record_length(
+        self, plan: Plan, running_B: BoolArray, rounds_B: Int32Array, seconds: float
+    ) -> None:
+        """Adds what a dispatch chose, why, and what it took."""
+        self.length_forwards[plan.rung.draft_tokens] += int(rounds_B.max(initial=0))
+        self.length_seconds[plan.rung.draft_tokens] += seconds
+        if plan.choice is not None:
+            length_R = plan.choice.length_R  # plain decoding stands there twice, and is told once
+            self.promised[length_R] += plan.choice.expected_R
+            self.promised_rounds[length_R] += int(running_B.sum())
+
     @property
     def host_seconds(self) -> float:
         """All host work; the device waits for it, as long as drafts are made between rounds."""
         return self.round_seconds + self.turnover_seconds
+
+    @property
+    def mean_draft_tokens(self) -> float:
+        """K of a forward, on average."""
+        length_K = np.arange(self.draft_tokens + 1)
+        return float(length_K @ self.length_forwards) / max(self.forwards, 1)
 
     @property
     def tokens_per_forward(self) -> float:

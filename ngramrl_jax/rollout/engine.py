@@ -17,7 +17,9 @@ from ngramrl_jax.host.noise import row_key
 from ngramrl_jax.host.protocol import Drafter
 from ngramrl_jax.protocols import Params, Policy
 from ngramrl_jax.rollout.admit import ROW_COLUMNS, admission_row
+from ngramrl_jax.rollout.chooser import Drafts, Plan, make_chooser
 from ngramrl_jax.rollout.counters import RolloutCounters
+from ngramrl_jax.rollout.forced import check_forced, forced_line
 from ngramrl_jax.rollout.ladder import length_ladder, rung_for
 from ngramrl_jax.rollout.order import wave_order
 from ngramrl_jax.rollout.prefixes import PrefixIndex
@@ -55,27 +57,37 @@ class RolloutEngine:
         rule = DecodeRule(settings.sampling, settings.stop_ids, settings.verifier, best_tokens)
         self.programs = Programs(policy, rule, settings.plain_rounds)
         self._drafter = drafter
-        self._live_ladder = length_ladder(settings.capacity)
+        self._chooser = make_chooser(settings)
+        self._forced = settings.verifier == "forced"
         self._prompt_ladder = length_ladder(settings.max_prompt_tokens)
         # Mostly one row or two are admitted, and every line copies a whole prefix.
         self._admission_ladder = tuple(sorted({1, min(4, settings.slots), settings.slots}))
         entries = max(settings.prefix_entries, settings.slots)
         self._index = PrefixIndex(entries)
         self._prefixes = policy.init_cache(entries, settings.max_prompt_tokens)
-        self._state = empty_state(policy, settings.slots, settings.capacity)
+        self._state = empty_state(policy, settings.slots, settings.capacity, forced=self._forced)
         self._best_tokens = best_tokens
+        self._vocab_size = policy.vocab_size
         self._slots = SlotTable(settings.slots, settings.max_new_tokens, best_tokens)
 
     def warm_up(self, params: Params) -> None:
-        """Compiles every program on idle slots, so that no compilation lands inside a rollout."""
+        """Compiles and times every program, so that no compilation lands inside a rollout."""
         settings = self.settings
         for length in self._prompt_ladder:
             self._prefill(params, np.zeros(length, np.int32), entry=0)
         for rows in self._admission_ladder:
             self._admit(self._nobody(rows))
-        no_draft = np.zeros((settings.slots, settings.draft_tokens), np.int32)
-        for live in self._live_ladder:
-            self._dispatch(params, no_draft, self._slots.room_B, live, waiting=False)
+        everyone_B = np.ones(settings.slots, bool)
+        for plan in self._chooser.trials():
+            self._admit(self._everybody(min(settings.plain_rounds, settings.max_new_tokens)))
+            began = perf_counter()
+            result = self._await(self._dispatch(params, plan, waiting=False))
+            self._chooser.learn(plan, everyone_B, result, perf_counter() - began)
+        self._admit(self._everybody(0))
+
+    def round_seconds(self, live: int) -> dict[int, float]:
+        """Measured cost of a round by draft length at that live rung; empty where K is fixed."""
+        return self._chooser.round_seconds(live)
 
     def generate(
         self,
@@ -139,6 +151,8 @@ class RolloutEngine:
                 raise ValueError(
                     f"prompt {request.prompt_id}: {name}: found {found}, allowed: 1 to {most}"
                 )
+        if self._forced:
+            check_forced(request, self._vocab_size)
 
     def _refill(
         self,
@@ -160,7 +174,9 @@ class RolloutEngine:
                 entry = self._index.add(request.prompt_id)
                 self._prefill(params, request.prompt_P, entry)
                 counters.prefills += 1
-            rows_NX[line] = admission_row(slot, entry, request, seed, step)
+            rows_NX[line, :ROW_COLUMNS] = admission_row(slot, entry, request, seed, step)
+            if self._forced:
+                rows_NX[line, ROW_COLUMNS:] = forced_line(request, self.settings.capacity)
             self._slots.place(slot, request, counters.dispatches)
             shares_noise = self.settings.shares_noise
             key_W = row_key(seed, step, *request.identity) if shares_noise else None
@@ -175,7 +191,17 @@ class RolloutEngine:
 
     def _nobody(self, rows: int) -> Int32Array:
         """An admission table of that many lines that admits no one."""
-        return np.full((rows, ROW_COLUMNS), self.settings.slots, np.int32)
+        columns = ROW_COLUMNS + self._forced * self.settings.capacity
+        return np.full((rows, columns), self.settings.slots, np.int32)
+
+    def _everybody(self, room: int) -> Int32Array:
+        """An admission table that starts every slot on one token, with so much room."""
+        rows_NX = self._nobody(self.settings.slots)
+        for slot in range(self.settings.slots):
+            request = RolloutRequest(0, slot, np.zeros(1, np.int32), room)
+            rows_NX[slot, :ROW_COLUMNS] = admission_row(slot, 0, request, 0, 0)
+        rows_NX[:, ROW_COLUMNS:] = -1
+        return rows_NX
 
     def _admit(self, rows_NX: Int32Array) -> None:
         self._state = self.programs.admit(self._state, self._prefixes, rows_NX)
@@ -185,54 +211,51 @@ class RolloutEngine:
         running_B = self._slots.running_B
         limit_B = np.clip(self._slots.room_B - 1, 0, self.settings.draft_tokens)
         drafting = perf_counter()
-        draft_BK, drafted_B = self._propose(limit_B)
+        plan = self._chooser.plan(self._slots, self._propose(limit_B))
         drafted = perf_counter()
-        packed = self._dispatch(params, draft_BK, drafted_B, self._live(), waiting)
+        packed = self._dispatch(params, plan, waiting)
         dispatched = perf_counter()
-        result = unpack_result(jax.device_get(packed), self._best_tokens)
+        result = self._await(packed)
         known = perf_counter()
-        rounds_B = running_B.astype(np.int32) if self.settings.draft_tokens else result.count_B
+        rounds_B = plan.rounds_B(running_B, result)
         self._slots.record(result, rounds_B)
-        counters.record(result, rounds_B, drafted_B)
+        counters.record(result, rounds_B, plan.cut_B)
         committing = perf_counter()
         self._drafter.commit(result.tokens_BT, result.count_B)
         recorded = perf_counter()
         counters.draft_seconds += drafted - drafting + recorded - committing
         counters.round_seconds += dispatched - drafting + recorded - known
         counters.device_seconds += known - dispatched
+        seconds = recorded - drafting
+        counters.record_length(plan, running_B, rounds_B, seconds)
+        self._chooser.learn(plan, running_B, result, seconds)
         return result
 
-    def _propose(self, limit_B: Int32Array) -> tuple[Int32Array, Int32Array]:
+    def _propose(self, limit_B: Int32Array) -> Drafts:
+        none = Drafts.none(self.settings.slots, self.settings.draft_tokens)
         if self.settings.draft_tokens == 0:
-            return np.zeros((self.settings.slots, 0), np.int32), limit_B
-        return self._drafter.propose(limit_B)
+            return none
+        draft_BK, length_B = self._drafter.propose(limit_B)
+        return Drafts(draft_BK, length_B, getattr(self._drafter, "match_length_B", none.match_B))
 
-    def _live(self) -> int:
-        """The rung that covers every position that the next dispatch may reach."""
-        settings = self.settings
-        ahead_B = np.minimum(self._slots.room_B, settings.plain_rounds)
-        if settings.draft_tokens:
-            ahead_B = np.full_like(ahead_B, settings.draft_tokens)
-        reach_B = np.where(self._slots.running_B, self._slots.length_B + ahead_B, 0)
-        return rung_for(int(reach_B.max()), self._live_ladder)
+    def _await(self, packed: jax.Array) -> RoundResult:
+        return unpack_result(jax.device_get(packed), self._best_tokens)
 
-    def _dispatch(
-        self,
-        params: Params,
-        draft_BK: Int32Array,
-        drafted_B: Int32Array,
-        live: int,
-        waiting: bool,
-    ) -> jax.Array:
+    def _dispatch(self, params: Params, plan: Plan, waiting: bool) -> jax.Array:
         """Sends one dispatch to the device and returns its packed outcome, not yet awaited."""
         settings = self.settings
-        if settings.draft_tokens == 0:
+        if plan.rung.draft_tokens == 0:
             leave_at = settings.refill_slots if waiting else settings.slots + 1
             self._state, packed = self.programs.plain(
-                params, state=self._state, leave_at=np.int32(leave_at), live=live
+                params,
+                state=self._state,
+                leave_at=np.int32(leave_at),
+                most=np.int32(plan.rung.rounds),
+                live=plan.live,
             )
         else:
+            drafts_BX = pack_drafts(plan.draft_BK, plan.cut_B)
             self._state, packed = self.programs.speculative(
-                params, state=self._state, drafts_BX=pack_drafts(draft_BK, drafted_B), live=live
+                params, state=self._state, drafts_BX=drafts_BX, live=plan.live
             )
         return packed

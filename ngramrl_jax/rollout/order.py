@@ -16,11 +16,13 @@ def wave_order(
     Args:
         requests: In any order.
         expected_tokens: Response length by prompt id; missing prompts count as 0.
-        wave: Siblings of a group in one wave, 1 or more.
+        wave: Siblings of a group in one wave; 0 keeps the order as it is.
 
     Returns:
         The same requests; ties keep their order by prompt id, then sibling.
     """
+    if not wave:
+        return list(requests)
     return sorted(
         requests,
         key=lambda r: (

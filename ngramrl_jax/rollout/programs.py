@@ -45,7 +45,13 @@ class Programs:
         )
 
     def _plain(
-        self, params: Params, state: DecodeState, leave_at: jax.Array, *, live: int
+        self,
+        params: Params,
+        state: DecodeState,
+        leave_at: jax.Array,
+        most: jax.Array,
+        *,
+        live: int,
     ) -> tuple[DecodeState, jax.Array]:
         self.compiled["plain", live] += 1
         return rounds.plain_rounds(
@@ -54,6 +60,7 @@ class Programs:
             params,
             state,
             leave_at,
+            most,
             live=live,
             rounds=self._plain_rounds,
         )

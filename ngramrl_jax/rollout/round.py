@@ -16,16 +16,17 @@ import jax.numpy as jnp
 
 from ngramrl_jax.protocols import Params, Policy
 from ngramrl_jax.rollout.slices import map_rows
-from ngramrl_jax.rollout.state import DecodeState
+from ngramrl_jax.rollout.state import DecodeState, forced_tokens
 from ngramrl_jax.rollout.wire import pack_result, unpack_drafts
 from ngramrl_jax.types import Sampling
 from ngramrl_jax.verify.adjust import adjusted_log_probs, best
 from ngramrl_jax.verify.coupled import verify_coupled
+from ngramrl_jax.verify.forced import verify_forced
 from ngramrl_jax.verify.keyed import gumbel, position_keys, wrap_key_data
 from ngramrl_jax.verify.rejection import verify_rejection
 from ngramrl_jax.verify.verdict import Verdict
 
-VerifierName = Literal["coupled", "rejection"]
+VerifierName = Literal["coupled", "rejection", "forced"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class DecodeRule:
         sampling: Makes the adjusted distribution.
         stop_ids: Ids that end a response; the stop token itself is committed.
         verifier: "coupled" gives plain decoding's tokens for equal keys; "rejection" gives the
-            same distribution by the ratio test.
+            same distribution by the ratio test; "forced" commits recorded tokens, see
+            `ngramrl_jax.rollout.forced`.
         best_tokens: R, how many of the target's most likely tokens come back of each position.
     """
 
@@ -93,11 +95,12 @@ def plain_rounds(
     params: Params,
     state: DecodeState,
     leave_at: jax.Array,
+    most: jax.Array,
     *,
     live: int,
     rounds: int,
 ) -> tuple[DecodeState, jax.Array]:
-    """Decodes up to `rounds` tokens a row without the host.
+    """Decodes up to `most` tokens a row without the host.
 
     The loop ends when every row is idle, or as soon as `leave_at` slots have fallen free, for
     which somebody waits.
@@ -108,6 +111,7 @@ def plain_rounds(
         params: Parameters of the policy.
         state: Donated by the caller.
         leave_at: int32 scalar, at least 1; more than the rows never ends a loop.
+        most: int32 scalar, rounds at most; those beyond N are not run.
         live: Static bound on the positions to be attended.
         rounds: Static N.
 
@@ -132,7 +136,7 @@ def plain_rounds(
         n, state, _ = carry
         running_B = state.room_B > 0
         freed = jnp.sum(started_B & ~running_B, dtype=jnp.int32)
-        return (n < rounds) & jnp.any(running_B) & (freed < leave_at)
+        return (n < jnp.minimum(most, rounds)) & jnp.any(running_B) & (freed < leave_at)
 
     def body(carry: tuple) -> tuple:
         n, state, total = carry
@@ -181,6 +185,7 @@ def _round(
         draft_length_B,
         state.key_data_BW,
         state.length_B,
+        forced_tokens(state, tokens_BT.shape[1]),
         elements_per_row=logits_BTV[0].size,
     )
     commit = _cut(verdict, best_BTR, best_logp_BTR, state.room_B, rule.stop_ids)
@@ -204,15 +209,19 @@ def _verify(
     draft_length_B: jax.Array,
     key_data_BW: jax.Array,
     length_B: jax.Array,
+    said_BT: jax.Array,
 ) -> tuple[Verdict, jax.Array, jax.Array]:
     """What is made of the logits of some rows: verdict, best log-probabilities, best ids."""
     logp_BTV = adjusted_log_probs(logits_BTV, rule.sampling)
     key_BT = position_keys(wrap_key_data(key_data_BW), length_B, logp_BTV.shape[1])
     if rule.verifier == "rejection":
         verdict = verify_rejection(logp_BTV, draft_BK, draft_length_B, key_BT, None)
+        return verdict, *best(logp_BTV, rule.best_tokens)
+    greedy = rule.sampling.greedy  # a single point needs no noise
+    noise_BTV = jnp.zeros_like(logp_BTV) if greedy else gumbel(key_BT, logp_BTV.shape[-1])
+    if rule.verifier == "forced":
+        verdict = verify_forced(logp_BTV, draft_BK, draft_length_B, noise_BTV, said_BT)
     else:
-        greedy = rule.sampling.greedy  # a single point needs no noise
-        noise_BTV = jnp.zeros_like(logp_BTV) if greedy else gumbel(key_BT, logp_BTV.shape[-1])
         verdict = verify_coupled(logp_BTV, draft_BK, draft_length_B, noise_BTV)
     return verdict, *best(logp_BTV, rule.best_tokens)
 

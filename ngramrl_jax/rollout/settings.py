@@ -1,9 +1,12 @@
 """Settings of a rollout engine."""
 
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from ngramrl_jax.rollout.round import VerifierName
 from ngramrl_jax.types import Sampling
+
+DraftLengthName = Literal["auto", "fixed"]
 
 
 @dataclass(frozen=True)
@@ -13,18 +16,21 @@ class EngineSettings:
     Attributes:
         slots: B, rows of the device batch.
         draft_tokens: K, the draft budget; 0 is plain decoding.
+        draft_length: "fixed" verifies K tokens in every round. "auto" chooses each round's length
+            up to K by what it promises a second, plain decoding among the choices: then timing
+            decides shapes, and with them the last bits of log-probabilities.
         max_prompt_tokens: Longest prompt admitted.
         max_new_tokens: Longest response admitted.
         stop_ids: Ids that end a response.
         sampling: Makes the adjusted distribution.
-        verifier: "coupled" or "rejection", see `DecodeRule`.
+        verifier: "coupled", "rejection" or "forced", see `DecodeRule`.
         plain_rounds: Plain rounds in one dispatch where K is 0.
         refill_slots: Free slots at which a plain dispatch ends while requests wait. A drafting
             round ends anyway.
         prefix_entries: Prompts whose prefix cache is kept; at least one a slot always is, so that
             no prompt is pushed out before its rows are admitted. With fewer than the prompts of
             a step, waves run a prompt again for each sibling.
-        wave: Siblings of a group that start in the same wave.
+        wave: Siblings of a group that start in the same wave; 0 starts requests as they come.
         best_tokens: R, how many of the target's most likely tokens are kept of each position, for
             the drafter to learn from; 0 keeps none.
 
@@ -38,6 +44,7 @@ class EngineSettings:
     max_new_tokens: int
     stop_ids: tuple[int, ...]
     sampling: Sampling = field(default_factory=Sampling)
+    draft_length: DraftLengthName = "fixed"
     verifier: VerifierName = "coupled"
     plain_rounds: int = 16
     refill_slots: int = 2
@@ -54,14 +61,16 @@ class EngineSettings:
             "plain_rounds": 1,
             "refill_slots": 1,
             "prefix_entries": 0,
-            "wave": 1,
+            "wave": 0,
             "best_tokens": 0,
         }
         for name, low in least.items():
             if getattr(self, name) < low:
                 raise ValueError(f"{name}: found {getattr(self, name)}, allowed: {low} or more")
-        if self.verifier not in ("coupled", "rejection"):
-            raise ValueError(f"verifier: found {self.verifier}, allowed: coupled, rejection")
+        for name, names in (("verifier", VerifierName), ("draft_length", DraftLengthName)):
+            found, allowed = getattr(self, name), get_args(names)
+            if found not in allowed:
+                raise ValueError(f"{name}: found {found}, allowed: {', '.join(allowed)}")
 
     @property
     def shares_noise(self) -> bool:
@@ -70,7 +79,7 @@ class EngineSettings:
         The rejection verifier's proof wants drafts that know nothing of its randomness, and
         arg-max uses none.
         """
-        return self.verifier == "coupled" and not self.sampling.greedy
+        return self.verifier != "rejection" and not self.sampling.greedy
 
     @property
     def capacity(self) -> int:

@@ -86,6 +86,10 @@ class SlotTable:
             ids_NR=self._best_BNR[row, :filled].copy(),
             logps_NR=self._best_logps_BNR[row, :filled].copy(),
         )
+        if not best.ids_NR.shape[1]:
+            best = None
+        if request.forced_N is not None:
+            best = request.forced_best
         return Rollout(
             prompt_id=request.prompt_id,
             sibling=request.sibling,
@@ -98,7 +102,7 @@ class SlotTable:
             step=step,
             rounds=int(self._rounds_B[row]),
             attempt=request.attempt,
-            best=best if best.ids_NR.shape[1] else None,
+            best=best,
             slot=row,
             started=int(self._started_B[row]),
             finished=finished,

@@ -18,7 +18,7 @@ from train.warm_start import make_checkpoint
 from train.workbench import open_workbench
 
 TRAIN, EVALUATE, SFT = "train/train.py", "train/evaluate.py", "train/sft.py"
-BENCH = "benchmarks/rollout.py"
+BENCH = "benchmarks/rollout/speed.py"
 OWN = """
 from train.tasks.base import Item, Score, Task
 
@@ -197,9 +197,11 @@ def test_sft(folder, fails, override, words):
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ("row=4", "allowed: rows, prompts, group, repeats, json"),
+        ("row=4", "allowed: shape, dtype, rows, phases, arms, trace"),
         ("rows", "found ''"),
         ("rows=0", "rows: found '0'"),
+        ("shape=giant", "shape: found giant"),
+        ("phases=hot", "phases: found hot"),
         ("repeats=-1", "repeats: found '-1'"),
         ("json=/nowhere/table.json", "/nowhere"),
     ],

@@ -36,6 +36,11 @@ def test_the_stored_configuration_reads_as_itself(tmp_path):
         ("sed: 1", [], "unknown key sed; nearest: seed"),
         ("train: {epoch: 1}", [], "unknown key train.epoch; nearest: train.epochs"),
         ("", ["train.epochs=many"], "train.epochs"),
+        (
+            "",
+            ["rollout.draft_length=long"],
+            "rollout.draft_length: found long, allowed: auto, fixed",
+        ),
         ("", ["epochs"], "found 'epochs', allowed: key=value"),
         ("a: [", [], "YAML"),
         ("- 1", [], "allowed: key: value"),

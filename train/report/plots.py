@@ -78,6 +78,7 @@ def draw(rows: Sequence[Row], results: Mapping[str, Mapping[str, Any]]) -> dict[
         time_by_stage,
         acceptance_by_position,
         drafts_per_round,
+        draft_lengths,
         coverage,
         coverage_by_position,
     ]
@@ -208,6 +209,26 @@ def drafts_per_round(rows: Sequence[Row]) -> str | None:
         edges = [step - 0.5 for step in steps] + [steps[-1] + 0.5]
         axes.stairs(values, edges, fill=True, color=colour, linewidth=0, label=text)
     return _svg(figure, "Tokens drafted and accepted per row-round over training steps")
+
+
+def draft_lengths(rows: Sequence[Row]) -> str | None:
+    """Share of forwards of every draft length over steps, where more than one was used."""
+    rows = [row for row in rows if row.get("draft_length_share")]
+    lengths = sorted({k for row in rows for k, n in enumerate(row["draft_length_share"]) if n})
+    if len(lengths) < 2:
+        return None
+    figure, axes = _over_steps("share of forwards")
+    edges = [row["step"] - 0.5 for row in rows] + [rows[-1]["step"] + 0.5]
+    base = [0.0] * len(rows)
+    for index, length in enumerate(lengths):
+        shares = [row["draft_length_share"][length] for row in rows]
+        top = [low + share for low, share in zip(base, shares, strict=True)]
+        colour = FAINT if not length else SERIES[index % len(SERIES)]
+        text = f"K = {length}" if length else "no draft"
+        axes.stairs(top, edges, baseline=base, fill=True, color=colour, linewidth=0, label=text)
+        base = top
+    axes.set_ylim(0, 1)
+    return _svg(figure, "Share of forwards by draft length over training steps")
 
 
 def coverage(rows: Sequence[Row]) -> str | None:
