@@ -5,15 +5,16 @@ The host holds q for the law p of a position and, where it knows the row's key, 
 with which p will be sampled: what is drawn is the arg-max of log p + g. Were log p = log q plus
 errors that are themselves Gumbel of scale s (up to a constant), token x would be drawn with
 probability softmax((log q + g) / s)[x]: the Gumbel-max rule once more. Nobody knows s, and it is
-not the same everywhere, so the estimate is a mixture over a ladder of scales, with one part more
-that does not believe in g at all, and one for tokens that q does not list. The weights of the parts
+not the same everywhere, and there are two ideas of q, the law where the row's own history matches
+and the common one behind its last tokens. So the estimate is a mixture over laws and a ladder of
+scales, with one part more that does not believe in g at all, and one for tokens that are not listed. The weights of the parts
 are learnt on line, by the steps of expectation maximisation (Cappe and Moulines, "On-line
 expectation-maximization algorithm for latent data models", arXiv 0712.4273) with a forgetting
 factor, in cells of positions of about the same standing. Without a key g is 0, and the same ladder
 says how much sharper or flatter p is than q.
 
 Legend: B rows, K draft tokens, T = K + 1 positions of a round, X candidates of one position,
-C cells, M parts of the mixture.
+L laws, C cells, M parts of the mixture.
 """
 
 import math
@@ -25,14 +26,17 @@ from numpy.typing import NDArray
 from ngramrl_jax.host.kernel import inlined, kernel
 from ngramrl_jax.types import Float32Array, Int32Array
 
-SCALES = (0.06, 0.15, 0.4, 1.0, 2.5)
-_NOISELESS = len(SCALES)  # the part that is q itself
-_UNLISTED = _NOISELESS + 1
+HISTORY, BOTH, COMMON = range(3)
+# Law and scale of each part; the last one listed leaves the noise out.
+_LAWS = (*[HISTORY] * 5, *[BOTH] * 3, *[COMMON] * 3, BOTH)
+_SCALES = (0.06, 0.15, 0.4, 1.0, 2.5, 0.4, 1.0, 2.0, 0.4, 1.0, 2.0, 1.0)
+_NOISELESS = len(_SCALES) - 1
+_UNLISTED = len(_SCALES)
 PARTS = _UNLISTED + 1
 _UNKNOWN = -1
 _KEPT = 0.999  # of what was learnt, at each new token of the cell
 _BELIEF = 20.0  # tokens that the mean of all cells counts for in each
-_START = (2.0, 2.0, 2.0, 1.0, 0.5, 1.0, 0.5)  # tokens of each part, before anything was seen
+_START = 1.0  # tokens of each part, before anything was seen
 
 
 class Flight(NamedTuple):
@@ -54,14 +58,15 @@ class Guesses(NamedTuple):
 
     Attributes:
         ids_BTX: int32, candidates for the token, the draft's own first, then the best first.
-        log_q_BTX: float32, the host's law over them, log-probabilities.
+        log_q_BTXL: float32, log-probabilities of the laws L that they are judged by: the history's,
+            both mixed, and the common one.
         noise_BTX: float32, their noise; 0 where the row's key is unknown.
         count_BT: int32, how many candidates there are; 0 for positions that are not sampled.
         cell_BT: int32, of the calibration.
     """
 
     ids_BTX: Int32Array
-    log_q_BTX: Float32Array
+    log_q_BTXL: Float32Array
     noise_BTX: Float32Array
     count_BT: Int32Array
     cell_BT: Int32Array
@@ -119,14 +124,12 @@ def _weights(seen_CM, cell, weight_M):
 
 
 @inlined
-def _part(log_q_X, noise_X, count, m, part_X):
+def _part(log_q_XL, noise_X, count, m, part_X):
     """The law of one part over the candidates."""
     most = -math.inf
     for x in range(count):
-        if m == _NOISELESS:
-            part_X[x] = log_q_X[x]
-        else:
-            part_X[x] = (log_q_X[x] + noise_X[x]) / SCALES[m]
+        noise = 0.0 if m == _NOISELESS else noise_X[x]
+        part_X[x] = (log_q_XL[x, _LAWS[m]] + noise) / _SCALES[m]
         most = max(most, part_X[x])
     total = 0.0
     for x in range(count):
@@ -147,7 +150,7 @@ def _chances(guesses, seen_CM, chance_BTX):
                 break
             _weights(seen_CM, guesses.cell_BT[row, t], weight_M)
             for m in range(_UNLISTED):
-                _part(guesses.log_q_BTX[row, t], guesses.noise_BTX[row, t], count, m, part_X)
+                _part(guesses.log_q_BTXL[row, t], guesses.noise_BTX[row, t], count, m, part_X)
                 for x in range(count):
                     chance_BTX[row, t, x] += weight_M[m] * part_X[x]
 
@@ -172,10 +175,10 @@ def _learn(guesses, seen_CM, place_Y, flight, tokens_BT, count_B):
                 share_M[_UNLISTED] = 1.0
             else:
                 for m in range(_UNLISTED):
-                    _part(guesses.log_q_BTX[row, t], guesses.noise_BTX[row, t], count, m, part_X)
+                    _part(guesses.log_q_BTXL[row, t], guesses.noise_BTX[row, t], count, m, part_X)
                     share_M[m] = weight_M[m] * part_X[drawn]
                 share_M /= share_M.sum()
-            for known in (cell, len(seen_CM) - 1):
+            for known in (cell, np.int32(len(seen_CM) - 1)):
                 seen_CM[known] *= _KEPT
                 seen_CM[known] += share_M
             place_Y *= _KEPT

@@ -13,6 +13,7 @@ import numpy as np
 
 from ngramrl_jax.host.calibration import Calibration, Flight
 from ngramrl_jax.host.checks import as_id, as_rows, as_token_ids, at_least
+from ngramrl_jax.host.common import learn, no_common_laws
 from ngramrl_jax.host.draft import Rows, Rule, draft_rows
 from ngramrl_jax.host.fan_out import draft_entries
 from ngramrl_jax.host.history import History
@@ -85,6 +86,7 @@ class NgramDrafter(TextDrafter):
         at_least("skipped", rule.skipped, 0)
         self._budget = budget
         self._stop_ids = as_token_ids("stop_ids", stop_ids) if stop_ids else np.zeros(0, np.int32)
+        self._common = no_common_laws()
         self._calibration = Calibration(CELLS, WIDTH)
         self._guesses = empty_guesses(rows, draft_tokens + 1)
         self._flight = Flight(np.zeros((rows, draft_tokens), np.int32), *np.zeros((2, rows), np.int32))
@@ -169,7 +171,7 @@ class NgramDrafter(TextDrafter):
         draft_BK = as_rows("flight_BK", flight_BK, (self.rows, self.draft_tokens))
         self._flight = Flight(draft_BK, length_B, room_B)
         self._guesses.count_BT[:] = 0
-        self._divided(guess_rows, self._view(), self._flight, self._guesses)
+        self._divided(guess_rows, self._view(), self._common, self._flight, self._guesses)
         chance_BTX = self._calibration.chances(self._guesses)
         return outcomes_of(self._guesses.ids_BTX.copy(), chance_BTX, self._flight, self._stop_ids)
 
@@ -182,6 +184,8 @@ class NgramDrafter(TextDrafter):
             ValueError: See `History.observe`.
         """
         self.history.observe(prompt_id, tokens_N, step, best)
+        with self.history.lock:
+            learn(self._common, as_token_ids("tokens_N", tokens_N), best)
 
     def _draft(
         self,

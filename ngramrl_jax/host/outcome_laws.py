@@ -2,8 +2,8 @@
 """What the host holds of the laws that a round in flight will sample, one a position.
 
 The walk along a draft is the drafter's own (`ngramrl_jax.host.draft`), but where that asks only for
-the best token, here all the tokens count that the followed matches know of, and after them what
-followed the last token elsewhere: the outcomes that a draft should be held ready for.
+the best token, here all the tokens count that the followed matches know of, and those that are
+common behind the last few tokens (`ngramrl_jax.host.common`): the outcomes that a draft should be held ready for.
 
 Legend: B rows, K draft tokens, T = K + 1 positions of a round, X candidates of one position,
 F matches that are followed, S positions of a row's text.
@@ -13,17 +13,19 @@ import math
 
 import numpy as np
 
-from ngramrl_jax.host.calibration import Flight, Guesses
+from ngramrl_jax.host.calibration import BOTH, COMMON, HISTORY, Flight, Guesses
+from ngramrl_jax.host.common import CommonLaws, common_law
 from ngramrl_jax.host.draft import Rows, Rule, _follow, _gather, _pick_up, _vote
 from ngramrl_jax.host.kernel import inlined, kernel
 from ngramrl_jax.host.laws import WHOLE
-from ngramrl_jax.host.log import GRAMS, NONE, Log, bucket_of, chain_up
+from ngramrl_jax.host.log import GRAMS, NONE, Log, chain_up
 from ngramrl_jax.host.noise import gumbel, threefry
 from ngramrl_jax.host.search import LONGEST, longest_matches
 
 WIDTH = 16  # X
 _GATHERED = 128
-_ELSEWHERE = 0.01  # share of a law that comes from after the last token elsewhere
+_COMMON = 0.1  # share of the common law where both are mixed
+_LEAST = 1e-5  # what a law gives to a token that it does not list
 _OWN = 0.1  # share of what a shorter match in the row's own text says
 _UNHEARD = 1e-4  # share of a draft token that nothing speaks for
 _LENGTHS = (1, 4, 16, LONGEST)
@@ -36,7 +38,7 @@ def empty_guesses(rows: int, positions: int) -> Guesses:
     shape = rows, positions, WIDTH
     return Guesses(
         ids_BTX=np.zeros(shape, np.int32),
-        log_q_BTX=np.zeros(shape, np.float32),
+        log_q_BTXL=np.zeros((*shape, 3), np.float32),
         noise_BTX=np.zeros(shape, np.float32),
         count_BT=np.zeros(shape[:2], np.int32),
         cell_BT=np.zeros(shape[:2], np.int32),
@@ -59,52 +61,28 @@ def _standing(length, count, is_own, share):
 
 
 @kernel
-def _vote_elsewhere(log, rule, owner, oldest, text_S, start, here, ids_X, mass_X, count, mass):
-    """Adds what followed the last token elsewhere in the history; returns the candidates."""
-    bucket = bucket_of(text_S, start, here, GRAMS[0], owner, log.bucket_GH.shape[1])
-    position = log.bucket_GH[0, bucket]
-    last = text_S[here - 1]
-    for _ in range(rule.steps):
-        if position == NONE or position < oldest:
-            break
-        if log.tokens_C[position] == last and log.owner_C[position] == owner:
-            count = _vote(ids_X, mass_X, count, log.tokens_C[position + 1], mass / rule.steps)
-            if rule.laws:
-                for entry in range(log.law_C[position], log.law_C[position + 1]):
-                    share = mass * log.probs_E[entry] / (WHOLE * rule.steps)
-                    count = _vote(ids_X, mass_X, count, log.ids_E[entry], share)
-        position = log.chain_GC[0, position]
-    return count
-
-
-@kernel
-def _keep_best(ids_X, mass_X, noise_X, count, wanted, guesses, row, t):
-    """Enters the candidates that are most likely to be drawn, the draft's own token among them."""
-    total = mass_X[:count].sum()
-    ids_W = guesses.ids_BTX[row, t]
-    log_q_W, noise_W = guesses.log_q_BTX[row, t], guesses.noise_BTX[row, t]
-    kept = 0
-    for x in range(count):
-        log_q, noise = math.log(mass_X[x] / total), noise_X[x]
-        score = math.inf if ids_X[x] == wanted else log_q + noise
-        if kept == ids_W.size:
-            if score <= log_q_W[kept - 1] + noise_W[kept - 1] or ids_W[kept - 1] == wanted:
-                continue
-            kept -= 1
-        place = kept
-        while place > 0 and ids_W[place - 1] != wanted and (
-            log_q_W[place - 1] + noise_W[place - 1] < score
-        ):
-            ids_W[place] = ids_W[place - 1]
-            log_q_W[place], noise_W[place] = log_q_W[place - 1], noise_W[place - 1]
-            place -= 1
-        ids_W[place], log_q_W[place], noise_W[place] = ids_X[x], log_q, noise
-        kept += 1
+def _keep_best(ids_Y, mass_Y, common_Y, noise_Y, count, wanted, guesses, row, t):
+    """Enters the candidates that are most likely to be drawn, the draft's own token before all."""
+    total = max(mass_Y[:count].sum(), 1.0)
+    score_Y = np.empty(count)
+    for y in range(count):
+        mass_Y[y] /= total
+        both = (1 - _COMMON) * mass_Y[y] + _COMMON * common_Y[y]
+        score_Y[y] = math.inf if ids_Y[y] == wanted else math.log(both + _LEAST) + noise_Y[y]
+    kept = min(count, guesses.ids_BTX.shape[2])
+    for x in range(kept):
+        y = score_Y.argmax()
+        score_Y[y] = -math.inf
+        guesses.ids_BTX[row, t, x], guesses.noise_BTX[row, t, x] = ids_Y[y], noise_Y[y]
+        log_q_L = guesses.log_q_BTXL[row, t, x]
+        log_q_L[HISTORY] = math.log(mass_Y[y] + _LEAST)
+        log_q_L[BOTH] = math.log((1 - _COMMON) * mass_Y[y] + _COMMON * common_Y[y] + _LEAST)
+        log_q_L[COMMON] = math.log(common_Y[y] + _LEAST)
     guesses.count_BT[row, t] = kept
 
 
 @kernel
-def _row_guesses(log, rows, rule, row, flight_K, flown, guesses):
+def _row_guesses(log, common, rows, rule, row, flight_K, flown, guesses):
     text_S, start, end = rows.text_BS[row], rows.start_B[row], rows.end_B[row]
     chain_GS, bucket_GH = rows.chain_BGS[row], rows.bucket_BGH[row]
     owner, oldest = rows.owner_B[row], rows.oldest_B[row]
@@ -114,7 +92,8 @@ def _row_guesses(log, rows, rule, row, flight_K, flown, guesses):
     rows.noted_B[row] = max(rows.noted_B[row], end - 1)
     found_F, own_F = np.empty(rule.followed, np.int32), np.empty(1, np.int32)
     ids_X, mass_X = np.empty(_GATHERED, np.int32), np.empty(_GATHERED)
-    noise_X = np.zeros(_GATHERED)
+    common_X, noise_X = np.empty(_GATHERED), np.zeros(_GATHERED)
+    common_ids_Y, common_Y = np.empty(_GATHERED, np.int32), np.empty(_GATHERED)
     count = length = 0
     for t in range(flown + 1):
         here = end + t
@@ -137,26 +116,30 @@ def _row_guesses(log, rows, rule, row, flight_K, flown, guesses):
         if own_length > 0:
             mass = whole if is_own else _OWN * whole
             candidates = _vote(ids_X, mass_X, candidates, text_S[own_F[0] + 1], mass)
-        if oldest != NONE:
-            candidates = _vote_elsewhere(
-                log, rule, owner, oldest, text_S, start, here,
-                ids_X, mass_X, candidates, _ELSEWHERE * whole,
-            )  # fmt: skip
         wanted = NONE
         if t < flown:
             wanted = flight_K[t]
             candidates = _vote(ids_X, mass_X, candidates, wanted, _UNHEARD * whole)
         if candidates > 0:
-            if rule.noise and rows.keyed_B[row]:
-                key_W = rows.key_BW[row]
-                high, low = threefry(key_W[0], key_W[1], np.uint32(0), np.uint32(here))
-                for x in range(candidates):
-                    noise_X[x] = gumbel(high, low, ids_X[x])
             share = mass_X[:candidates].max() / mass_X[:candidates].sum()
-            guesses.cell_BT[row, t] = _standing(max(length, own_length), count, is_own, share)
-            _keep_best(ids_X, mass_X, noise_X, candidates, wanted, guesses, row, t)
-        elif t < flown:
-            return
+        else:
+            share = 0.0
+        guesses.cell_BT[row, t] = _standing(max(length, own_length), count, is_own, share)
+        common_X[:candidates] = 0.0
+        for y in range(common_law(common, text_S, start, here, common_ids_Y, common_Y)):
+            before = candidates
+            candidates = _vote(ids_X, mass_X, candidates, common_ids_Y[y], 0.0)
+            for x in range(candidates):
+                if x == before:
+                    common_X[x] = 0.0
+                if ids_X[x] == common_ids_Y[y]:
+                    common_X[x] = common_Y[y]
+        if rule.noise and rows.keyed_B[row]:
+            key_W = rows.key_BW[row]
+            high, low = threefry(key_W[0], key_W[1], np.uint32(0), np.uint32(here))
+            for x in range(candidates):
+                noise_X[x] = gumbel(high, low, ids_X[x])
+        _keep_best(ids_X, mass_X, common_X, noise_X, candidates, wanted, guesses, row, t)
         if t < flown:
             text_S[here] = wanted
             count = _follow(log, found_F, count, wanted)
@@ -165,7 +148,14 @@ def _row_guesses(log, rows, rule, row, flight_K, flown, guesses):
 
 @kernel
 def guess_rows(
-    log: Log, rows: Rows, rule: Rule, first: int, last: int, flight: Flight, guesses: Guesses
+    log: Log,
+    rows: Rows,
+    rule: Rule,
+    first: int,
+    last: int,
+    common: CommonLaws,
+    flight: Flight,
+    guesses: Guesses,
 ) -> None:
     """Fills in what is held of every position that the round in flight may sample.
 
@@ -174,5 +164,5 @@ def guess_rows(
     for row in range(first, last):
         if flight.room_B[row] > 0:
             _row_guesses(
-                log, rows, rule, row, flight.draft_BK[row], flight.length_B[row], guesses
+                log, common, rows, rule, row, flight.draft_BK[row], flight.length_B[row], guesses
             )

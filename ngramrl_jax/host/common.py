@@ -1,0 +1,104 @@
+# ruff: noqa: ANN001, ANN201, ANN202 (Numba infers the types of kernels)
+"""What follows a few tokens anywhere: the mean law behind them, over the rollouts of all prompts.
+
+Drafts never cross from one prompt to another. But where a row leaves what its prompt's history
+knows, the token that it says next is most often one that the policy says there in other prompts
+too: good enough to have a draft ready behind it, with the target's own noise to choose among them.
+
+Legend: O lengths of contexts, H buckets, X tokens kept of each law, N response tokens, R best
+tokens of a position.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ngramrl_jax.host.kernel import kernel
+from ngramrl_jax.host.log import NONE, bucket_of
+from ngramrl_jax.types import BestTokens, Float32Array, Int32Array
+
+CONTEXTS = (1, 2, 4)
+TRUST = (0.1, 0.3, 0.6)  # share of each context in the law, of those that have been seen
+_BUCKETS = 1 << 14
+_WIDTH = 16
+_KEPT = np.float32(0.98)  # of a law, at each new one of the same context
+_LEAST = np.float32(1e-4)  # of a probability that is worth a place
+
+
+class CommonLaws(NamedTuple):
+    """A hash table of laws. Contexts that share a bucket share their law.
+
+    Attributes:
+        ids_OHX: int32, tokens; `NONE` in places not taken.
+        mass_OHX: float32, their probabilities added up, older ones forgetting.
+    """
+
+    ids_OHX: Int32Array
+    mass_OHX: Float32Array
+
+
+def no_common_laws() -> CommonLaws:
+    """Nothing seen."""
+    shape = len(CONTEXTS), _BUCKETS, _WIDTH
+    return CommonLaws(np.full(shape, NONE, np.int32), np.zeros(shape, np.float32))
+
+
+def learn(common: CommonLaws, tokens_N: Int32Array, best: BestTokens | None) -> None:
+    """Adds a rollout: the laws at its positions, or the tokens drawn where those are unknown."""
+    ids_NR, prob_NR = tokens_N[:, None], np.ones((tokens_N.size, 1), np.float32)
+    if best is not None:
+        ids_NR = np.ascontiguousarray(best.ids_NR, np.int32)
+        prob_NR = np.exp(np.asarray(best.logps_NR, np.float32))
+    _learn(common, tokens_N, ids_NR, prob_NR)
+
+
+@kernel
+def _learn(common, tokens_N, ids_NR, prob_NR):
+    for order in range(len(CONTEXTS)):
+        for n in range(tokens_N.size):
+            bucket = bucket_of(tokens_N, 0, n, CONTEXTS[order], 0, common.ids_OHX.shape[1])
+            ids_X, mass_X = common.ids_OHX[order, bucket], common.mass_OHX[order, bucket]
+            mass_X *= _KEPT
+            for r in range(ids_NR.shape[1]):
+                if prob_NR[n, r] < _LEAST:
+                    break
+                _add(ids_X, mass_X, ids_NR[n, r], prob_NR[n, r])
+
+
+@kernel
+def _add(ids_X, mass_X, token, mass):
+    """Adds to a token's mass; a new token takes the place of the lightest, if that is lighter."""
+    lightest = 0
+    for x in range(ids_X.size):
+        if ids_X[x] == token:
+            mass_X[x] += mass
+            return
+        if mass_X[x] < mass_X[lightest]:
+            lightest = x
+    if mass_X[lightest] < mass:
+        ids_X[lightest], mass_X[lightest] = token, mass
+
+
+@kernel
+def common_law(common, text_S, start, here, ids_Y, prob_Y):
+    """The law behind `text_S[start:here]`; returns how many tokens it has, filled in first."""
+    count, trusted = 0, 0.0
+    for order in range(len(CONTEXTS)):
+        bucket = bucket_of(text_S, start, here, CONTEXTS[order], 0, common.ids_OHX.shape[1])
+        ids_X, mass_X = common.ids_OHX[order, bucket], common.mass_OHX[order, bucket]
+        total = mass_X.sum()
+        if total < 0.1:
+            continue
+        trusted += TRUST[order]
+        for x in range(ids_X.size):
+            if mass_X[x] > 0 and count < ids_Y.size:
+                place = 0
+                while place < count and ids_Y[place] != ids_X[x]:
+                    place += 1
+                if place == count:
+                    ids_Y[count], prob_Y[count] = ids_X[x], 0.0
+                    count += 1
+                prob_Y[place] += TRUST[order] * mass_X[x] / total
+    for y in range(count):
+        prob_Y[y] /= trusted
+    return count
