@@ -17,11 +17,11 @@ from ngramrl_jax.host.kernel import kernel
 from ngramrl_jax.host.log import NONE, bucket_of
 from ngramrl_jax.types import BestTokens, Float32Array, Int32Array
 
-CONTEXTS = (1, 2, 4)
-TRUST = (0.1, 0.3, 0.6)  # share of each context in the law, of those that have been seen
-_BUCKETS = 1 << 14
-_WIDTH = 16
-_KEPT = np.float32(0.98)  # of a law, at each new one of the same context
+CONTEXTS = (0, 1, 2, 3, 5)
+TRUST = (0.02, 0.08, 0.2, 0.3, 0.4)
+_BUCKETS = 1 << 15
+_WIDTH = 48
+_KEPT = np.float32(0.99)  # of a law, at each new one of the same context
 _LEAST = np.float32(1e-4)  # of a probability that is worth a place
 
 
