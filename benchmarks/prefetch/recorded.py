@@ -7,9 +7,9 @@ true law of every outcome, after the fact. Estimates can then be compared on the
 Legend: B rows, K draft budget, T = K + 1 positions of a round, P prompt tokens, R best tokens.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -191,30 +191,25 @@ def record_policy(folder: Path, *, steps: int, prompts: int) -> Recording:
     return Recording(rollout.slots, rollout.draft_tokens, bench.codec.stop_ids, before, events)
 
 
-def record_groups(source: Source, *, draft_tokens: int, stop_ids: tuple[int, ...]) -> Recording:
+def record_groups(
+    source: Source, *, draft_tokens: int, stop_ids: tuple[int, ...]
+) -> list[Recording]:
     """Rollouts without their policy, each said again beside the history of the others of its group.
 
-    The history is one of many prompts: the rollouts that may not see each other have ids of their
-    own.
+    One recording for each, since those that stand for its history are no history of one another.
     """
-    events: list[Any] = []
-    history = History(window=1 << 20)
-    recorder = Recorder(NgramDrafter(1, draft_tokens, history), events)
     schedule = Schedule(1, draft_tokens, source.header.max_new_tokens)
-    alias = 0
+    recordings = []
     for step in source.steps():
-        recorder.step = step.step
         for rollout in step.rollouts:
-            for other in step.rollouts:
-                if other is not rollout:
-                    recorder.observe(alias, other.tokens_N, 0, other.best)
-            alone = replace(rollout, prompt_id=alias)
-            walk_step(recorder, TracedStep(1, [alone], step.reward_N[:1]), schedule)
-            alias += 1
-    return Recording(1, draft_tokens, stop_ids, [], events)
-
-
-def learn_first(recording: Recording, steps: int) -> Sequence[int]:
-    """The steps behind the first so many: those that are scored."""
-    numbers = sorted({event.step for event in recording.events if isinstance(event, Round)})
-    return numbers[steps:]
+            others = [other for other in step.rollouts if other is not rollout]
+            before = [(other.prompt_id, other.tokens_N, 0, other.best) for other in others]
+            events: list[Any] = []
+            recorder = Recorder(NgramDrafter(1, draft_tokens, History()), events)
+            recorder.step = step.step
+            for arguments in before:
+                recorder.observe(*arguments)
+            events.clear()
+            walk_step(recorder, TracedStep(1, [rollout], step.reward_N[:1]), schedule)
+            recordings.append(Recording(1, draft_tokens, stop_ids, before, events))
+    return recordings

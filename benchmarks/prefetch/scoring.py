@@ -10,7 +10,7 @@ Legend: B rows, K draft budget, T = K + 1 positions of a round, R best tokens, X
 position, Y outcomes of a row, N row-rounds, F outcomes with a draft.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from benchmarks.prefetch.recorded import Recording, Round
 from ngramrl_jax.host.calibration import Calibration, Flight
+from ngramrl_jax.host.draft import Rule
 from ngramrl_jax.host.history import History
 from ngramrl_jax.host.ngram import NgramDrafter
+from ngramrl_jax.host.outcome_laws import CELLS, WIDTH
 from ngramrl_jax.host.outcomes import AllocatorName, Budget, Outcomes, outcomes_of, priorities
-from ngramrl_jax.host.draft import Rule
 
 ALLOCATORS: tuple[AllocatorName, ...] = get_args(AllocatorName)
 ORACLE = "oracle"
@@ -49,20 +50,34 @@ class Scored:
     ends: list[bool] = field(default_factory=list)
     rank: dict[tuple[str, int], list[int]] = field(default_factory=dict)
     mass: dict[int, list[float]] = field(default_factory=dict)
-    ending_mass: list[float] = field(default_factory=list)
 
     def covered(self, allocator: str, entries: int) -> NDArray[np.bool_]:
         """Of every row-round, whether its outcome had a draft."""
         return np.array(self.rank[allocator, entries]) < entries
 
 
-def score(recording: Recording, rule: Rule, allocators: Sequence[str] = ALLOCATORS) -> Scored:
-    """Leads a new drafter through the recording and asks it before every round."""
-    history = History(window=1 << 20)
-    drafter = NgramDrafter(
-        recording.rows, recording.draft_tokens, history, rule, stop_ids=recording.stop_ids
-    )
-    scored, past = Scored(), drafter._calibration
+def score(recordings: Sequence[Recording], rule: Rule) -> Scored:
+    """Leads a new drafter through each recording and asks it before every round.
+
+    What is learnt of the estimates themselves goes from one drafter to the next.
+    """
+    scored, past = Scored(), Calibration(CELLS, WIDTH)
+    for recording in recordings:
+        drafter = NgramDrafter(
+            recording.rows,
+            recording.draft_tokens,
+            History(window=32),
+            rule,
+            stop_ids=recording.stop_ids,
+            calibration=past,
+        )
+        _score(recording, drafter, past, scored)
+    return scored
+
+
+def _score(
+    recording: Recording, drafter: NgramDrafter, past: Calibration, scored: Scored
+) -> None:
     stop_ids = np.array(recording.stop_ids, np.int32)
     for around in recording.rounds(drafter):
         flight = Flight(around.draft_BK, around.length_B, around.room_B)
@@ -75,7 +90,7 @@ def score(recording: Recording, rule: Rule, allocators: Sequence[str] = ALLOCATO
             scored.ends.append(ends)
         scored.drafted += around.length_B[rows].tolist()
         for entries in ENTRIES:
-            for name in allocators:
+            for name in ALLOCATORS:
                 claim_BTX = priorities(
                     outcomes, flight.length_B, Budget(entries, allocator=name), past.kept, past.power
                 )
@@ -87,7 +102,6 @@ def score(recording: Recording, rule: Rule, allocators: Sequence[str] = ALLOCATO
             claim_BTR = np.where(true.mass_BTX > 0, true.mass_BTX, -np.inf)
             for entries in ENTRIES:
                 _rank(scored, ORACLE, entries, claim_BTR, true, rows, happened)
-    return scored
 
 
 def _happened(around: Round, row: int, stop_ids: Sequence[int]) -> tuple[int, int, bool]:

@@ -5,8 +5,8 @@ Drafts never cross from one prompt to another. But where a row leaves what its p
 knows, the token that it says next is most often one that the policy says there in other prompts
 too: good enough to have a draft ready behind it, with the target's own noise to choose among them.
 
-Legend: O lengths of contexts, H buckets, X tokens kept of each law, N response tokens, R best
-tokens of a position.
+Legend: O lengths of contexts, H buckets, X tokens kept of each law, C positions of the log, S
+positions of a row's text, Y tokens of one law.
 """
 
 from typing import NamedTuple
@@ -14,22 +14,22 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramrl_jax.host.kernel import kernel
-from ngramrl_jax.host.log import NONE, bucket_of
-from ngramrl_jax.types import BestTokens, Float32Array, Int32Array
+from ngramrl_jax.host.laws import WHOLE
+from ngramrl_jax.host.log import START, Log, bucket_of
+from ngramrl_jax.types import Float32Array, Int32Array
 
 CONTEXTS = (0, 1, 2, 3, 5)
 TRUST = (0.02, 0.08, 0.2, 0.3, 0.4)
-_BUCKETS = 1 << 15
-_WIDTH = 48
+_BUCKETS = 1 << 16
+_WIDTH = 24
 _KEPT = np.float32(0.99)  # of a law, at each new one of the same context
-_LEAST = np.float32(1e-4)  # of a probability that is worth a place
 
 
 class CommonLaws(NamedTuple):
     """A hash table of laws. Contexts that share a bucket share their law.
 
     Attributes:
-        ids_OHX: int32, tokens; `NONE` in places not taken.
+        ids_OHX: int32, tokens, in places of some mass.
         mass_OHX: float32, their probabilities added up, older ones forgetting.
     """
 
@@ -40,29 +40,32 @@ class CommonLaws(NamedTuple):
 def no_common_laws() -> CommonLaws:
     """Nothing seen."""
     shape = len(CONTEXTS), _BUCKETS, _WIDTH
-    return CommonLaws(np.full(shape, NONE, np.int32), np.zeros(shape, np.float32))
-
-
-def learn(common: CommonLaws, tokens_N: Int32Array, best: BestTokens | None) -> None:
-    """Adds a rollout: the laws at its positions, or the tokens drawn where those are unknown."""
-    ids_NR, prob_NR = tokens_N[:, None], np.ones((tokens_N.size, 1), np.float32)
-    if best is not None:
-        ids_NR = np.ascontiguousarray(best.ids_NR, np.int32)
-        prob_NR = np.exp(np.asarray(best.logps_NR, np.float32))
-    _learn(common, tokens_N, ids_NR, prob_NR)
+    return CommonLaws(np.zeros(shape, np.int32), np.zeros(shape, np.float32))
 
 
 @kernel
-def _learn(common, tokens_N, ids_NR, prob_NR):
-    for order in range(len(CONTEXTS)):
-        for n in range(tokens_N.size):
-            bucket = bucket_of(tokens_N, 0, n, CONTEXTS[order], 0, common.ids_OHX.shape[1])
+def learn_log(common: CommonLaws, log: Log, first: int, last: int) -> None:
+    """Adds what the history's log holds from `first`, where a rollout begins, to before `last`.
+
+    The laws at its positions, and the tokens drawn where those are unknown.
+    """
+    begin = first
+    for position in range(first, last - 1):
+        if log.tokens_C[position] == START:
+            begin = position + 1
+        drawn = log.tokens_C[position + 1]
+        if drawn == START:
+            continue
+        for order in range(len(CONTEXTS)):
+            buckets = common.ids_OHX.shape[1]
+            bucket = bucket_of(log.tokens_C, begin, position + 1, CONTEXTS[order], 0, buckets)
             ids_X, mass_X = common.ids_OHX[order, bucket], common.mass_OHX[order, bucket]
             mass_X *= _KEPT
-            for r in range(ids_NR.shape[1]):
-                if prob_NR[n, r] < _LEAST:
-                    break
-                _add(ids_X, mass_X, ids_NR[n, r], prob_NR[n, r])
+            for entry in range(log.law_C[position], log.law_C[position + 1]):
+                share = np.float32(log.probs_E[entry] / WHOLE)
+                _add(ids_X, mass_X, log.ids_E[entry], share)
+            if log.law_C[position] == log.law_C[position + 1]:
+                _add(ids_X, mass_X, drawn, np.float32(1.0))
 
 
 @kernel

@@ -13,7 +13,7 @@ import numpy as np
 
 from ngramrl_jax.host.calibration import Calibration, Flight
 from ngramrl_jax.host.checks import as_id, as_rows, as_token_ids, at_least
-from ngramrl_jax.host.common import learn, no_common_laws
+from ngramrl_jax.host.common import CommonLaws, learn_log, no_common_laws
 from ngramrl_jax.host.draft import Rows, Rule, draft_rows
 from ngramrl_jax.host.fan_out import draft_entries
 from ngramrl_jax.host.history import History
@@ -63,6 +63,7 @@ class NgramDrafter(TextDrafter):
         threads: int = 0,
         budget: Budget = DEFAULT_BUDGET,
         stop_ids: Sequence[int] = (),
+        calibration: Calibration | None = None,
     ) -> None:
         """A drafter for `rows` idle rows.
 
@@ -74,6 +75,7 @@ class NgramDrafter(TextDrafter):
             threads: Among which the rows are divided; 0 for one a core, as long as each has 32.
             budget: What is drafted for outcomes that are foreseen.
             stop_ids: Tokens that end a response: behind them nothing is foreseen.
+            calibration: What earlier drafters have learnt of how likely outcomes are.
 
         Raises:
             ValueError: A setting lies outside its range.
@@ -86,8 +88,8 @@ class NgramDrafter(TextDrafter):
         at_least("skipped", rule.skipped, 0)
         self._budget = budget
         self._stop_ids = as_token_ids("stop_ids", stop_ids) if stop_ids else np.zeros(0, np.int32)
-        self._common = no_common_laws()
-        self._calibration = Calibration(CELLS, WIDTH)
+        self._common: CommonLaws | None = None  # large, and of no use before the first `foresee`
+        self._calibration = calibration or Calibration(CELLS, WIDTH)
         self._guesses = empty_guesses(rows, draft_tokens + 1)
         self._flight = Flight(np.zeros((rows, draft_tokens), np.int32), *np.zeros((2, rows), np.int32))
         self._prompt_B = np.full(rows, _IDLE, np.int32)
@@ -170,6 +172,9 @@ class NgramDrafter(TextDrafter):
         length_B = as_rows("flown_B", flown_B, (self.rows,)).clip(0, self.draft_tokens)
         draft_BK = as_rows("flight_BK", flight_BK, (self.rows, self.draft_tokens))
         self._flight = Flight(draft_BK, length_B, room_B)
+        if self._common is None:
+            self._common = no_common_laws()
+            learn_log(self._common, self.history.log, 0, int(self.history.log.used[0]))
         self._guesses.count_BT[:] = 0
         self._divided(guess_rows, self._view(), self._common, self._flight, self._guesses)
         chance_BTX = self._calibration.chances(self._guesses)
@@ -184,8 +189,10 @@ class NgramDrafter(TextDrafter):
             ValueError: See `History.observe`.
         """
         self.history.observe(prompt_id, tokens_N, step, best)
-        with self.history.lock:
-            learn(self._common, as_token_ids("tokens_N", tokens_N), best)
+        if self._common is not None:
+            with self.history.lock:
+                end = int(self.history.log.used[0])
+                learn_log(self._common, self.history.log, max(end - len(tokens_N) - 1, 0), end)
 
     def _draft(
         self,

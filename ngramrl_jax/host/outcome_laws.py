@@ -22,7 +22,7 @@ from ngramrl_jax.host.log import GRAMS, NONE, Log, chain_up
 from ngramrl_jax.host.noise import gumbel, threefry
 from ngramrl_jax.host.search import LONGEST, longest_matches
 
-WIDTH = 16  # X
+WIDTH = 24  # X
 _GATHERED = 256
 _COMMON = 0.1  # share of the common law where both are mixed
 _LEAST = 1e-5  # what a law gives to a token that it does not list
