@@ -16,7 +16,7 @@ from ngramrl_jax.types import BestTokens
 
 ROWS, BUDGET, STOP = 3, 5, 4
 RULE = st.builds(
-    Rule, skipped=st.sampled_from([0, 8]), own_text=st.booleans(), laws=st.booleans(),
+    Rule, followed=st.sampled_from([1, 6]), steps=st.just(16), skipped=st.sampled_from([0, 8]), own_text=st.booleans(), laws=st.booleans(),
     noise=st.booleans(),
 )  # fmt: skip
 
@@ -124,7 +124,9 @@ def test_every_answer_is_fresh_and_its_masses_are_a_part_of_one():
     first = drafter.foresee(*flight)
     kept = deepcopy(first)
     drafter.foresee(np.zeros_like(flight[0]), *flight[1:])
-    assert all((a == b).all() for a, b in zip(vars(first).values(), vars(kept).values(), strict=True))
+    assert all(
+        (a == b).all() for a, b in zip(vars(first).values(), vars(kept).values(), strict=True)
+    )
     assert (first.mass_BF.sum(axis=1) <= 1 + 1e-5).all()
     assert ((first.mass_BF > 0) == (first.length_BF > 0)).all()
 
