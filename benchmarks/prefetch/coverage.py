@@ -42,7 +42,6 @@ SPLIT_AT = 16  # F of the splits and of the calibration
 _BLOCKS = 50
 
 
-
 Figures = dict[str, Any]
 
 
@@ -85,7 +84,9 @@ def figures(scored: Scored, learnt: Sequence[int]) -> Figures:
             for name, by_entries in found.items()
         },
         "better": {
-            name: {entries: difference(causal[entries], found[name][entries]) for entries in ENTRIES}
+            name: {
+                entries: difference(causal[entries], found[name][entries]) for entries in ENTRIES
+            }
             for name in others
         },
         "split": _split(scored, needy_N, found),

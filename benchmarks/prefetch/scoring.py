@@ -75,9 +75,7 @@ def score(recordings: Sequence[Recording], rule: Rule) -> Scored:
     return scored
 
 
-def _score(
-    recording: Recording, drafter: NgramDrafter, past: Calibration, scored: Scored
-) -> None:
+def _score(recording: Recording, drafter: NgramDrafter, past: Calibration, scored: Scored) -> None:
     stop_ids = np.array(recording.stop_ids, np.int32)
     for around in recording.rounds(drafter):
         flight = Flight(around.draft_BK, around.length_B, around.room_B)
@@ -92,7 +90,11 @@ def _score(
         for entries in ENTRIES:
             for name in ALLOCATORS:
                 claim_BTX = priorities(
-                    outcomes, flight.length_B, Budget(entries, allocator=name), past.kept, past.power
+                    outcomes,
+                    flight.length_B,
+                    Budget(entries, allocator=name),
+                    past.kept,
+                    past.power,
                 )
                 _rank(scored, name, entries, claim_BTX, outcomes, rows, happened)
             mass_BY = np.sort(outcomes.mass_BTX.reshape(recording.rows, -1)[rows], axis=1)
@@ -122,9 +124,7 @@ def _rank(
 ) -> None:
     ranks = scored.rank.setdefault((name, entries), [])
     for row, (accepted, emitted, _) in zip(rows.tolist(), happened, strict=True):
-        there = (outcomes.ids_BTX[row, accepted] == emitted) & (
-            claim_BTX[row, accepted] > -np.inf
-        )
+        there = (outcomes.ids_BTX[row, accepted] == emitted) & (claim_BTX[row, accepted] > -np.inf)
         rank = _MISSED
         if there.any():
             x = int(np.argmax(there))

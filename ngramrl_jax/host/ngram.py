@@ -91,7 +91,9 @@ class NgramDrafter(TextDrafter):
         self._common: CommonLaws | None = None  # large, and of no use before the first `foresee`
         self._calibration = calibration or Calibration(CELLS, WIDTH)
         self._guesses = empty_guesses(rows, draft_tokens + 1)
-        self._flight = Flight(np.zeros((rows, draft_tokens), np.int32), *np.zeros((2, rows), np.int32))
+        self._flight = Flight(
+            np.zeros((rows, draft_tokens), np.int32), *np.zeros((2, rows), np.int32)
+        )
         self._prompt_B = np.full(rows, _IDLE, np.int32)
         self._oldest_B = np.full(rows, NONE, np.int32)
         self._known_version = history.version
@@ -131,9 +133,10 @@ class NgramDrafter(TextDrafter):
     def commit(self, tokens_BT: Int32Array, count_B: Int32Array) -> None:
         """Learns from the round that was foreseen; see `TextDrafter.commit`."""
         super().commit(tokens_BT, count_B)
-        told = np.asarray(tokens_BT, np.int32), np.asarray(count_B, np.int32)
-        self._calibration.learn(self._guesses, self._flight, *told)
-        self._guesses.count_BT[:] = 0
+        if self._guesses.count_BT.any():
+            told = np.array(tokens_BT, np.int32, order="C"), np.array(count_B, np.int32)
+            self._calibration.learn(self._guesses, self._flight, *told)
+            self._guesses.count_BT[:] = 0
 
     def foresee(self, flight_BK: Int32Array, flown_B: Int32Array, room_B: Int32Array) -> FanOut:
         """Drafts for the likely outcomes of the round in flight; see `protocol.Foresight`.
@@ -157,16 +160,12 @@ class NgramDrafter(TextDrafter):
         mass_BF = np.take_along_axis(mass_BY, np.maximum(chosen_BF, 0), axis=1)
         return FanOut(*drafts, np.where(chosen_BF < 0, np.float32(0), mass_BF))
 
-    def outcomes(
-        self, flight_BK: Int32Array, flown_B: Int32Array, room_B: Int32Array
-    ) -> Outcomes:
+    def outcomes(self, flight_BK: Int32Array, flown_B: Int32Array, room_B: Int32Array) -> Outcomes:
         """How likely which outcome of the round in flight is; arguments as for `foresee`."""
         with self.history.lock:
             return self._outcomes(flight_BK, flown_B, room_B)
 
-    def _outcomes(
-        self, flight_BK: Int32Array, flown_B: Int32Array, room_B: Int32Array
-    ) -> Outcomes:
+    def _outcomes(self, flight_BK: Int32Array, flown_B: Int32Array, room_B: Int32Array) -> Outcomes:
         room_B = as_rows("room_B", room_B, (self.rows,))
         room_B[self._text.end_B == 0] = 0
         length_B = as_rows("flown_B", flown_B, (self.rows,)).clip(0, self.draft_tokens)
@@ -250,7 +249,8 @@ def warm_up() -> None:
     one_B = np.ones(1, np.int32)
     drafter.start_row(0, 0, tokens_N, np.zeros(2, np.uint32))
     for step in range(2):
-        drafter.propose(one_B)
+        draft_BK, length_B = drafter.propose(one_B)
+        drafter.foresee(draft_BK, length_B, 4 * one_B)
         drafter.commit(one_B[:, None], one_B)
         drafter.observe(0, tokens_N, step, best)
     history.restore(history.snapshot())

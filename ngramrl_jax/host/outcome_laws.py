@@ -57,7 +57,9 @@ def _step_of(value, bounds):
 def _standing(length, count, is_own, share):
     """The calibration's cell: positions that are known about equally well."""
     backing = 0 if is_own else 1 + (count > 1) + (count > 3)
-    return (_step_of(length, _LENGTHS) * 4 + backing) * (len(_SHARES) + 1) + _step_of(share, _SHARES)
+    return (_step_of(length, _LENGTHS) * 4 + backing) * (len(_SHARES) + 1) + _step_of(
+        share, _SHARES
+    )
 
 
 @kernel

@@ -1,11 +1,12 @@
-# ruff: noqa: ANN001, ANN201, ANN202 (Numba infers the types of private kernels)
+# ruff: noqa: ANN001, ANN202 (Numba infers the types of private kernels)
 """How likely each outcome of a round in flight is, and which of them are worth a draft.
 
 Let a row's draft be d_1..d_k. With S_j the probability that d_1..d_j are accepted, its outcome is
 (j, b) with probability S_j p(b | d_1..d_j), b other than d_(j+1) for j < k: the probability that
 what is sampled starts with d_1..d_j b. What a set of outcomes covers is a sum, so the best F are
-the F most likely ones. Every estimate is causal: it knows what was committed, the history and, where
-the drafter may use it, the row's key, which it drafts with already; never the logits of the round.
+the F most likely ones. Every estimate is causal: it knows what was committed, the history and,
+where the drafter may use it, the row's key, which it drafts with already; never the logits of the
+round.
 
 Legend: B rows, K draft tokens, T = K + 1 positions of a round, X candidates of one position,
 F outcomes that get a draft, Y outcomes of all rows.

@@ -16,15 +16,21 @@ from ngramrl_jax.types import BestTokens
 
 ROWS, BUDGET, STOP = 3, 5, 4
 RULE = st.builds(
-    Rule, followed=st.sampled_from([1, 6]), steps=st.just(16), skipped=st.sampled_from([0, 8]), own_text=st.booleans(), laws=st.booleans(),
+    Rule,
+    followed=st.sampled_from([1, 6]),
+    steps=st.just(16),
+    skipped=st.sampled_from([0, 8]),
+    own_text=st.booleans(),
+    laws=st.booleans(),
     noise=st.booleans(),
-)  # fmt: skip
+)
+SIX = Budget(6)
 
 
-def a_drafter(seed, rule, budget=Budget(), stop_ids=(STOP,)):
+def a_drafter(seed, rule, budget=SIX):
     """A drafter in the middle of its work; the same for the same arguments."""
     rng = np.random.default_rng(seed)
-    drafter = NgramDrafter(ROWS, BUDGET, History(4), rule, budget=budget, stop_ids=stop_ids)
+    drafter = NgramDrafter(ROWS, BUDGET, History(4), rule, budget=budget, stop_ids=(STOP,))
     for step in range(6):
         tokens_N = rng.integers(0, 4, 20).astype(np.int32)
         other_N = rng.integers(0, 5, 20)
@@ -50,8 +56,7 @@ def in_flight(drafter, room_B):
 
 
 def entries(foreseen):
-    for row, f in zip(*np.nonzero(foreseen.length_BF), strict=True):
-        yield row, f
+    return zip(*np.nonzero(foreseen.length_BF), strict=True)
 
 
 @settings(derandomize=True, max_examples=60, deadline=None)
