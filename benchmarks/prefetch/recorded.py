@@ -101,11 +101,11 @@ class Recorder:
         """The round that the proposal led to is known."""
         assert self._proposed is not None
         draft_BK, length_B, limit_B = self._proposed
-        room_B, best = np.where(limit_B > 0, limit_B + 1, 0), (None, None)
+        room_B, ids_BTR, logps_BTR = np.where(limit_B > 0, limit_B + 1, 0), None, None
         if self.seen is not None:
-            room_B, *best = self.seen
+            room_B, ids_BTR, logps_BTR = self.seen
         told = tokens_BT.astype(np.int32), count_B.astype(np.int32)
-        self._events.append(Round(self.step, draft_BK, length_B, room_B, *told, *best))
+        self._events.append(Round(self.step, draft_BK, length_B, room_B, *told, ids_BTR, logps_BTR))
         self._within.commit(tokens_BT, count_B)
 
     def propose(self, limit_B: Int32Array) -> tuple[Int32Array, Int32Array]:

@@ -1,4 +1,4 @@
-# ruff: noqa: ANN001, ANN201, ANN202 (Numba infers the types of kernels)
+# ruff: noqa: ANN001, ANN202 (Numba infers the types of kernels)
 """How far the host's idea of a law may be trusted, learnt from what was drawn.
 
 The host holds q for the law p of a position and, where it knows the row's key, the Gumbel noise g
@@ -7,11 +7,11 @@ errors that are themselves Gumbel of scale s (up to a constant), token x would b
 probability softmax((log q + g) / s)[x]: the Gumbel-max rule once more. Nobody knows s, and it is
 not the same everywhere, and there are two ideas of q, the law where the row's own history matches
 and the common one behind its last tokens. So the estimate is a mixture over laws and a ladder of
-scales, with one part more that does not believe in g at all, and one for tokens that are not listed. The weights of the parts
-are learnt on line, by the steps of expectation maximisation (Cappe and Moulines, "On-line
-expectation-maximization algorithm for latent data models", arXiv 0712.4273) with a forgetting
-factor, in cells of positions of about the same standing. Without a key g is 0, and the same ladder
-says how much sharper or flatter p is than q.
+scales, with one part more that does not believe in g at all, and one for tokens that are not
+listed. The weights of the parts are learnt on line, by the steps of expectation maximisation (Cappe
+and Moulines, "On-line expectation-maximization algorithm for latent data models", arXiv 0712.4273)
+with a forgetting factor, in cells of positions of about the same standing. Without a key g is 0,
+and the same ladder says how much sharper or flatter p is than q.
 
 Legend: B rows, K draft tokens, T = K + 1 positions of a round, X candidates of one position,
 L laws, C cells, M parts of the mixture.
@@ -98,7 +98,10 @@ class Calibration:
         """r, where F guesses of an emitted token miss it with probability F^-r."""
         emitted_Y = self.place_Y[:-1] / self.place_Y[:-1].sum()
         misses = [1 - emitted_Y[:guesses].sum() for guesses in (2, 4, 8)]
-        powers = [-math.log(max(miss, 1e-3)) / math.log(n) for n, miss in zip((2, 4, 8), misses)]
+        powers = [
+            -math.log(max(miss, 1e-3)) / math.log(n)
+            for n, miss in zip((2, 4, 8), misses, strict=True)
+        ]
         return max(sum(powers) / len(powers), 0.05)
 
     def chances(self, guesses: Guesses) -> Float32Array:

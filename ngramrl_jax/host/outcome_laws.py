@@ -1,9 +1,10 @@
-# ruff: noqa: ANN001, ANN201, ANN202 (Numba infers the types of kernels)
+# ruff: noqa: ANN001, ANN202 (Numba infers the types of kernels)
 """What the host holds of the laws that a round in flight will sample, one a position.
 
 The walk along a draft is the drafter's own (`ngramrl_jax.host.draft`), but where that asks only for
 the best token, here all the tokens count that the followed matches know of, and those that are
-common behind the last few tokens (`ngramrl_jax.host.common`): the outcomes that a draft should be held ready for.
+common behind the last few tokens (`ngramrl_jax.host.common`): the outcomes that a draft should be
+held ready for.
 
 Legend: B rows, K draft tokens, T = K + 1 positions of a round, X candidates of one position,
 F matches that are followed, S positions of a row's text.
@@ -84,65 +85,82 @@ def _keep_best(ids_Y, mass_Y, common_Y, noise_Y, count, wanted, guesses, row, t)
 
 
 @kernel
+def _search(log, rows, rule, row, here, count, length, found_F, own_F):
+    """The matches that are followed at a place, and the best one in the row's own text.
+
+    Returns how many are followed, their length, and the own one's; the rule is the drafter's.
+    """
+    text_S, start = rows.text_BS[row], rows.start_B[row]
+    owner, oldest = rows.owner_B[row], rows.oldest_B[row]
+    if count == 0 and oldest != NONE:
+        count, length = longest_matches(
+            log.tokens_C, log.owner_C, log.chain_GC, log.bucket_GH,
+            owner, oldest, rule.steps, text_S, start, here, found_F,
+        )  # fmt: skip
+    own_length = 0
+    if rule.own_text and length < GRAMS[-1]:
+        _, own_length = longest_matches(
+            text_S, log.owner_C[:0], rows.chain_BGS[row], rows.bucket_BGH[row],
+            0, 0, rule.steps, text_S, 0, here, own_F,
+        )  # fmt: skip
+    if length == own_length == 0 and oldest != NONE:
+        count = _pick_up(log, rule, owner, oldest, text_S, start, here, found_F)
+    return count, length, own_length
+
+
+@kernel
+def _join(ids_X, common_X, count, mass_X, common_ids_Y, common_Y, common_count):
+    """Adds the common law's tokens, without a mass of the history's; returns the candidates."""
+    common_X[:count] = 0.0
+    for y in range(common_count):
+        before = count
+        count = _vote(ids_X, mass_X, count, common_ids_Y[y], 0.0)
+        if count > before:
+            common_X[before] = common_Y[y]
+            continue
+        for x in range(count):
+            if ids_X[x] == common_ids_Y[y]:
+                common_X[x] = common_Y[y]
+    return count
+
+
+@kernel
 def _row_guesses(log, common, rows, rule, row, flight_K, flown, guesses):
     text_S, start, end = rows.text_BS[row], rows.start_B[row], rows.end_B[row]
-    chain_GS, bucket_GH = rows.chain_BGS[row], rows.bucket_BGH[row]
-    owner, oldest = rows.owner_B[row], rows.oldest_B[row]
-    everyone_C = log.owner_C[:0]
     for position in range(rows.noted_B[row], end - 1):
-        chain_up(text_S, chain_GS, bucket_GH, position, 0)
+        chain_up(text_S, rows.chain_BGS[row], rows.bucket_BGH[row], position, 0)
     rows.noted_B[row] = max(rows.noted_B[row], end - 1)
     found_F, own_F = np.empty(rule.followed, np.int32), np.empty(1, np.int32)
     ids_X, mass_X = np.empty(_GATHERED, np.int32), np.empty(_GATHERED)
     common_X, noise_X = np.empty(_GATHERED), np.zeros(_GATHERED)
     common_ids_Y, common_Y = np.empty(_GATHERED, np.int32), np.empty(_GATHERED)
+    keyed, key_W = rule.noise and rows.keyed_B[row], rows.key_BW[row]
     count = length = 0
     for t in range(flown + 1):
-        here = end + t
-        if count == 0 and oldest != NONE:
-            count, length = longest_matches(
-                log.tokens_C, log.owner_C, log.chain_GC, log.bucket_GH,
-                owner, oldest, rule.steps, text_S, start, here, found_F,
-            )  # fmt: skip
-        own_length = 0
-        if rule.own_text and length < GRAMS[-1]:
-            _, own_length = longest_matches(
-                text_S, everyone_C, chain_GS, bucket_GH,
-                0, 0, rule.steps, text_S, 0, here, own_F,
-            )  # fmt: skip
-        if length == own_length == 0 and oldest != NONE:
-            count = _pick_up(log, rule, owner, oldest, text_S, start, here, found_F)
+        here, wanted = end + t, flight_K[t] if t < flown else NONE
+        count, length, own_length = _search(
+            log, rows, rule, row, here, count, length, found_F, own_F
+        )
         candidates = _gather(log, rule, found_F, count, ids_X, mass_X)
-        whole = np.float64(WHOLE) * max(count, 1)
-        is_own = own_length > length
+        whole, is_own = np.float64(WHOLE) * max(count, 1), own_length > length
         if own_length > 0:
             mass = whole if is_own else _OWN * whole
             candidates = _vote(ids_X, mass_X, candidates, text_S[own_F[0] + 1], mass)
-        wanted = NONE
-        if t < flown:
-            wanted = flight_K[t]
+        if wanted != NONE:
             candidates = _vote(ids_X, mass_X, candidates, wanted, _UNHEARD * whole)
-        if candidates > 0:
-            share = mass_X[:candidates].max() / mass_X[:candidates].sum()
-        else:
-            share = 0.0
+        total = mass_X[:candidates].sum()
+        share = mass_X[:candidates].max() / total if candidates > 0 else 0.0
         guesses.cell_BT[row, t] = _standing(max(length, own_length), count, is_own, share)
-        common_X[:candidates] = 0.0
-        for y in range(common_law(common, text_S, start, here, common_ids_Y, common_Y)):
-            before = candidates
-            candidates = _vote(ids_X, mass_X, candidates, common_ids_Y[y], 0.0)
-            for x in range(candidates):
-                if x == before:
-                    common_X[x] = 0.0
-                if ids_X[x] == common_ids_Y[y]:
-                    common_X[x] = common_Y[y]
-        if rule.noise and rows.keyed_B[row]:
-            key_W = rows.key_BW[row]
+        common_count = common_law(common, text_S, start, here, common_ids_Y, common_Y)
+        candidates = _join(
+            ids_X, common_X, candidates, mass_X, common_ids_Y, common_Y, common_count
+        )
+        if keyed:
             high, low = threefry(key_W[0], key_W[1], np.uint32(0), np.uint32(here))
             for x in range(candidates):
                 noise_X[x] = gumbel(high, low, ids_X[x])
         _keep_best(ids_X, mass_X, common_X, noise_X, candidates, wanted, guesses, row, t)
-        if t < flown:
+        if wanted != NONE:
             text_S[here] = wanted
             count = _follow(log, found_F, count, wanted)
             length = min(length + 1, LONGEST) if count > 0 else 0
@@ -161,7 +179,8 @@ def guess_rows(
 ) -> None:
     """Fills in what is held of every position that the round in flight may sample.
 
-    From row `first` to before `last`, those without room left out. The text behind the rows' ends holds the drafts afterwards.
+    From row `first` to before `last`, those without room left out. The text behind the
+    rows' ends holds the drafts afterwards.
     """
     for row in range(first, last):
         if flight.room_B[row] > 0:
