@@ -44,6 +44,7 @@ class History:
         window: Rollouts kept per prompt; 0 keeps nothing.
         max_bytes: Bound on `history_bytes` after every call.
         log: The arrays, for kernels to read; other ones after an `observe`.
+        version: Another number after every change.
         lock: Held while the log changes. Whoever reads it while another thread may observe holds
             it too, since kernels let other threads run.
 
@@ -55,6 +56,7 @@ class History:
         self.window = at_least("window", window, 0)
         self.max_bytes = at_least("max_bytes", max_bytes, logs.EMPTY_BYTES)
         self.lock = Lock()
+        self.version = 0
         self._clear()
 
     def _clear(self) -> None:
@@ -63,6 +65,7 @@ class History:
         self._order: dict[int, _Rollout] = {}  # by serial, oldest first
         self._next_serial = 0
         self._tokens = 0
+        self.version += 1
 
     @property
     def history_tokens(self) -> int:
@@ -146,6 +149,7 @@ class History:
         if self.window == 0:
             return
         with self.lock:
+            self.version += 1
             if not self._make_room(new.tokens_N.size + 1, new.laws.ids_M.size):
                 return
             begin = logs.append(self.log, new.prompt_id, new.tokens_N, *new.laws)

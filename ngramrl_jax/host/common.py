@@ -1,0 +1,107 @@
+# ruff: noqa: ANN001, ANN201, ANN202 (Numba infers the types of kernels)
+"""What follows a few tokens anywhere: the mean law behind them, over the rollouts of all prompts.
+
+Drafts never cross from one prompt to another. But where a row leaves what its prompt's history
+knows, the token that it says next is most often one that the policy says there in other prompts
+too: good enough to have a draft ready behind it, with the target's own noise to choose among them.
+
+Legend: O lengths of contexts, H buckets, X tokens kept of each law, C positions of the log, S
+positions of a row's text, Y tokens of one law.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ngramrl_jax.host.kernel import kernel
+from ngramrl_jax.host.laws import WHOLE
+from ngramrl_jax.host.log import START, Log, bucket_of
+from ngramrl_jax.types import Float32Array, Int32Array
+
+CONTEXTS = (0, 1, 2, 3, 5)
+TRUST = (0.02, 0.08, 0.2, 0.3, 0.4)
+_BUCKETS = 1 << 16
+_WIDTH = 24
+_KEPT = np.float32(0.99)  # of a law, at each new one of the same context
+
+
+class CommonLaws(NamedTuple):
+    """A hash table of laws. Contexts that share a bucket share their law.
+
+    Attributes:
+        ids_OHX: int32, tokens, in places of some mass.
+        mass_OHX: float32, their probabilities added up, older ones forgetting.
+    """
+
+    ids_OHX: Int32Array
+    mass_OHX: Float32Array
+
+
+def no_common_laws() -> CommonLaws:
+    """Nothing seen."""
+    shape = len(CONTEXTS), _BUCKETS, _WIDTH
+    return CommonLaws(np.zeros(shape, np.int32), np.zeros(shape, np.float32))
+
+
+@kernel
+def learn_log(common: CommonLaws, log: Log, first: int, last: int) -> None:
+    """Adds what the history's log holds from `first`, where a rollout begins, to before `last`.
+
+    The laws at its positions, and the tokens drawn where those are unknown.
+    """
+    begin = first
+    for position in range(first, last - 1):
+        if log.tokens_C[position] == START:
+            begin = position + 1
+        drawn = log.tokens_C[position + 1]
+        if drawn == START:
+            continue
+        for order in range(len(CONTEXTS)):
+            buckets = common.ids_OHX.shape[1]
+            bucket = bucket_of(log.tokens_C, begin, position + 1, CONTEXTS[order], 0, buckets)
+            ids_X, mass_X = common.ids_OHX[order, bucket], common.mass_OHX[order, bucket]
+            mass_X *= _KEPT
+            for entry in range(log.law_C[position], log.law_C[position + 1]):
+                share = np.float32(log.probs_E[entry] / WHOLE)
+                _add(ids_X, mass_X, log.ids_E[entry], share)
+            if log.law_C[position] == log.law_C[position + 1]:
+                _add(ids_X, mass_X, drawn, np.float32(1.0))
+
+
+@kernel
+def _add(ids_X, mass_X, token, mass):
+    """Adds to a token's mass; a new token takes the place of the lightest, if that is lighter."""
+    lightest = 0
+    for x in range(ids_X.size):
+        if ids_X[x] == token:
+            mass_X[x] += mass
+            return
+        if mass_X[x] < mass_X[lightest]:
+            lightest = x
+    if mass_X[lightest] < mass:
+        ids_X[lightest], mass_X[lightest] = token, mass
+
+
+@kernel
+def common_law(common, text_S, start, here, ids_Y, prob_Y):
+    """The law behind `text_S[start:here]`; returns how many tokens it has, filled in first."""
+    count, trusted = 0, 0.0
+    for order in range(len(CONTEXTS)):
+        bucket = bucket_of(text_S, start, here, CONTEXTS[order], 0, common.ids_OHX.shape[1])
+        ids_X, mass_X = common.ids_OHX[order, bucket], common.mass_OHX[order, bucket]
+        total = mass_X.sum()
+        if total < 0.1:
+            continue
+        trusted += TRUST[order]
+        for x in range(ids_X.size):
+            if mass_X[x] > 0 and count < ids_Y.size:
+                place = 0
+                while place < count and ids_Y[place] != ids_X[x]:
+                    place += 1
+                if place == count:
+                    ids_Y[count], prob_Y[count] = ids_X[x], 0.0
+                    count += 1
+                prob_Y[place] += TRUST[order] * mass_X[x] / total
+    for y in range(count):
+        prob_Y[y] /= trusted
+    return count

@@ -1,0 +1,149 @@
+"""Drafts for foreseen outcomes are those that would be proposed, and foreseeing changes nothing."""
+
+from copy import deepcopy
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ngramrl_jax.host import ngram
+from ngramrl_jax.host.draft import Rule
+from ngramrl_jax.host.history import History
+from ngramrl_jax.host.ngram import NgramDrafter
+from ngramrl_jax.host.outcomes import Budget
+from ngramrl_jax.types import BestTokens
+
+ROWS, BUDGET, STOP = 3, 5, 4
+RULE = st.builds(
+    Rule,
+    followed=st.sampled_from([1, 6]),
+    steps=st.just(16),
+    skipped=st.sampled_from([0, 8]),
+    own_text=st.booleans(),
+    laws=st.booleans(),
+    noise=st.booleans(),
+)
+SIX = Budget(6)
+
+
+def a_drafter(seed, rule, budget=SIX):
+    """A drafter in the middle of its work; the same for the same arguments."""
+    rng = np.random.default_rng(seed)
+    drafter = NgramDrafter(ROWS, BUDGET, History(4), rule, budget=budget, stop_ids=(STOP,))
+    for step in range(6):
+        tokens_N = rng.integers(0, 4, 20).astype(np.int32)
+        other_N = rng.integers(0, 5, 20)
+        ids_NR = np.stack([tokens_N, np.where(other_N == tokens_N, 5, other_N)], axis=1)
+        logps_NR = np.log(np.tile([[0.7, 0.3]], (20, 1)))
+        best = BestTokens(ids_NR.astype(np.int32), logps_NR.astype(np.float32))
+        drafter.observe(step % 2, tokens_N, step, best if step else None)
+    for row in range(ROWS - 1):
+        key = rng.integers(0, 2**32, 2, dtype=np.uint32)
+        drafter.start_row(row, row, rng.integers(0, 4, 6), key if row else None)
+    for _ in range(2):
+        count_B = np.array([*rng.integers(0, 4, ROWS - 1), 0])
+        drafter.commit(rng.integers(0, 4, (ROWS, 4)), count_B)
+    return drafter
+
+
+def limits(room_B):
+    return np.clip(np.asarray(room_B) - 1, 0, BUDGET)
+
+
+def in_flight(drafter, room_B):
+    return *drafter.propose(limits(room_B)), np.array([*room_B[: ROWS - 1], 0], np.int32)
+
+
+def entries(foreseen):
+    return zip(*np.nonzero(foreseen.length_BF), strict=True)
+
+
+@settings(derandomize=True, max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    rule=RULE,
+    room_B=st.lists(st.integers(1, 9), min_size=ROWS, max_size=ROWS),
+    pooled=st.booleans(),
+)
+def test_an_entry_is_what_would_be_proposed_after_its_outcome(seed, rule, room_B, pooled):
+    """And drafting and the texts are afterwards as if nothing had been foreseen."""
+    drafter = a_drafter(seed, rule, Budget(6, pooled))
+    flight_BK, flown_B, room_B = in_flight(drafter, room_B)
+    end_B = drafter._text.end_B.copy()
+    foreseen = drafter.foresee(flight_BK, flown_B, room_B)
+    for row, f in entries(foreseen):
+        after = a_drafter(seed, rule)
+        accepted = foreseen.length_BF[row, f] - end_B[row] - 1
+        tokens_BT = np.append(flight_BK, np.zeros((ROWS, 1), np.int32), axis=1)
+        tokens_BT[row, accepted] = foreseen.last_BF[row, f]
+        assert 0 <= accepted <= flown_B[row]
+        if accepted < flown_B[row]:
+            assert foreseen.last_BF[row, f] != flight_BK[row, accepted]
+        count_B = np.where(np.arange(ROWS) == row, accepted + 1, 0)
+        after.commit(tokens_BT, count_B)
+        draft_BK, length_B = after.propose(limits(room_B - count_B))
+        assert foreseen.drafted_BF[row, f] == length_B[row]
+        assert foreseen.draft_BFK[row, f].tolist() == draft_BK[row].tolist()
+    again = drafter.propose(limits(room_B))
+    assert [x.tolist() for x in again] == [flight_BK.tolist(), flown_B.tolist()]
+    fresh = a_drafter(seed, rule)
+    for each in (drafter, fresh):
+        each.propose(np.full(ROWS, BUDGET))  # chains the whole text, if it has not been
+    assert (drafter._noted_B == fresh._noted_B).all()
+    for row, noted in enumerate(drafter._noted_B):
+        chains = (each._chain_BGS[row, :, :noted] for each in (drafter, fresh))
+        assert np.array_equal(*chains)
+    assert (drafter._bucket_BGH == fresh._bucket_BGH).all()
+
+
+def test_the_comparison_sees_drafts_that_do_not_know_their_outcome(monkeypatch):
+    """The planted fault: every entry gets the draft of the outcome before."""
+    compare = test_an_entry_is_what_would_be_proposed_after_its_outcome.hypothesis.inner_test
+    right = ngram.draft_entries
+
+    def wrong(*arguments):
+        right(*arguments)
+        draft_BFK = arguments[-2]
+        draft_BFK[:] = np.roll(draft_BFK, 1, axis=1)
+
+    monkeypatch.setattr(ngram, "draft_entries", wrong)
+    with pytest.raises(AssertionError):
+        compare(0, Rule(), [9, 9, 9], False)
+
+
+def test_nothing_is_foreseen_behind_an_end():
+    drafter = a_drafter(3, Rule())
+    flight_BK = np.full((ROWS, BUDGET), STOP, np.int32)
+    flight_BK[:, 0] = 1
+    foreseen = drafter.foresee(flight_BK, np.array([3, 3, 0]), np.array([9, 3, 0]))
+    end_B = drafter._text.end_B
+    found = {(row, foreseen.length_BF[row, f] - end_B[row]) for row, f in entries(foreseen)}
+    assert found <= {(0, 1), (0, 2), (1, 1)}
+    assert not (foreseen.last_BF == STOP).any()
+
+
+def test_every_answer_is_fresh_and_its_masses_are_a_part_of_one():
+    drafter = a_drafter(5, Rule())
+    flight = in_flight(drafter, [9, 9, 9])
+    first = drafter.foresee(*flight)
+    kept = deepcopy(first)
+    drafter.foresee(np.zeros_like(flight[0]), *flight[1:])
+    assert all(
+        (a == b).all() for a, b in zip(vars(first).values(), vars(kept).values(), strict=True)
+    )
+    assert (first.mass_BF.sum(axis=1) <= 1 + 1e-5).all()
+    assert ((first.mass_BF > 0) == (first.length_BF > 0)).all()
+
+
+@pytest.mark.parametrize(
+    ("flight", "named"),
+    [
+        ((np.zeros((ROWS, 2), np.int32), [0] * ROWS, [9] * ROWS), "flight_BK"),
+        ((np.zeros((ROWS, BUDGET), np.int32), [0], [9] * ROWS), "flown_B"),
+        ((np.zeros((ROWS, BUDGET), np.int32), [0] * ROWS, [9.5] * ROWS), "room_B"),
+    ],
+)
+def test_other_arrays_are_refused(flight, named):
+    with pytest.raises(ValueError, match=named):
+        a_drafter(0, Rule()).foresee(*flight)
