@@ -103,7 +103,6 @@ def _tokenizer(
         for number, (token, kind) in numbered
         if kind in (CONTROL, USER_DEFINED)
     ]
-    apart = (CONTROL, USER_DEFINED, UNUSED)
     return {
         "version": "1.0",
         "truncation": None,
@@ -122,7 +121,7 @@ def _tokenizer(
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": pre == "llama-bpe",
-            "vocab": {token: n for n, (token, kind) in numbered if kind not in apart},
+            "vocab": {token: n for n, (token, kind) in numbered if kind != UNUSED},
             "merges": merges,
         },
     }

@@ -37,7 +37,16 @@ def seeded_tensor(seed: int, name: str, shape: list[int]) -> np.ndarray:
 
 @pytest.fixture(
     scope="session",
-    params=["tied_grouped", "untied_full_heads", "untied_grouped", "tied_one_kv_head"],
+    params=[
+        "tied_grouped",
+        "untied_full_heads",
+        "untied_grouped",
+        "tied_one_kv_head",
+        "qwen2_tied",
+        "qwen2_untied",
+        "llama_tied",
+        "llama3_untied",
+    ],
 )
 def reference(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
