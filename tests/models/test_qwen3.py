@@ -206,7 +206,7 @@ def test_a_policy_is_a_static_argument(small):
 
 def test_every_tensor_is_used_exactly_once(reference):
     config, tensors = reference.policy.config, reference.tensors
-    some = "model.layers.1.self_attn.k_norm.weight"
+    some = "model.layers.1.self_attn.k_proj.weight"
     with pytest.raises(ValueError, match=f"{some}: missing"):
         from_huggingface(config, {k: v for k, v in tensors.items() if k != some})
     with pytest.raises(ValueError, match="unknown tensor"):
