@@ -27,7 +27,11 @@ from models.policy import Params, Qwen3Policy
 from models.sharding import parameter_path, shardings
 
 # the first is needed; the last names the tokens that end a response
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
+TOKENIZER_FILES: tuple[str, ...] = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "generation_config.json",
+)
 
 
 def save(

@@ -48,10 +48,10 @@ def tokenizer_texts(meta: Mapping[str, Any]) -> dict[str, str]:
     for name, allowed in (("model", ("gpt2",)), ("pre", tuple(PRE_TOKENIZERS))):
         if (found := meta.get(f"tokenizer.ggml.{name}")) not in allowed:
             raise ValueError(f"tokenizer.ggml.{name}: found {found}, allowed: {', '.join(allowed)}")
-    parts = [meta.get(f"tokenizer.ggml.{name}") for name in ("tokens", "token_type", "merges")]
-    if any(part is None for part in parts):
-        raise ValueError("tokenizer.ggml: found a part of a tokenizer, allowed: a whole one")
-    tokens, kinds, merges = parts
+    names = [f"tokenizer.ggml.{name}" for name in ("tokens", "token_type", "merges")]
+    if missing := [name for name in names if name not in meta]:
+        raise ValueError(f"{missing[0]}: missing, allowed: a whole tokenizer")
+    tokens, kinds, merges = (meta[name] for name in names)
     ends = _end_ids(meta, tokens)
     special = {name: _token(meta, tokens, f"{key}_token_id") for name, key in _NAMED.items()}
     settings = {

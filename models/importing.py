@@ -93,7 +93,9 @@ def open_folder(folder: Path) -> Source:
     record, tokenizer, settings = (_read_object(folder / name) for name in needed)
     if (folder / TEMPLATE_FILE).is_file():
         settings["chat_template"] = (folder / TEMPLATE_FILE).read_text(encoding="utf-8")
-    texts = dict(zip(checkpoint.TOKENIZER_FILES, map(_json, (tokenizer, settings)), strict=False))
+    texts: dict[str, str] = dict(
+        zip(checkpoint.TOKENIZER_FILES, map(_json, (tokenizer, settings)), strict=False)
+    )
     if (folder / checkpoint.TOKENIZER_FILES[2]).is_file():
         generation = _read_object(folder / checkpoint.TOKENIZER_FILES[2])
         texts[checkpoint.TOKENIZER_FILES[2]] = _json(generation)

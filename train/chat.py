@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from jinja2 import TemplateError
 from jinja2.ext import Extension, loopcontrols
-from jinja2.nodes import CallBlock
+from jinja2.nodes import CallBlock, Node
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -104,7 +104,7 @@ class _GenerationTag(Extension):
 
     tags = {"generation"}  # noqa: RUF012 - jinja2 declares it so
 
-    def parse(self, parser: Parser) -> CallBlock:
+    def parse(self, parser: Parser) -> Node:
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return CallBlock(self.call_method("_say"), [], [], body).set_lineno(line)
