@@ -11,7 +11,7 @@ comma := ,
 seeds = runs/traces/$(1)-0$(comma)runs/traces/$(1)-1
 
 .PHONY: help quickstart test lint fast-test data checkpoint checkpoints traces spider bench \
-  bench-drafters bench-drafting ablations equivalence hostile faults coverage mutants lock docs clean
+  bench-drafters bench-drafting ablations equivalence hostile faults coverage mutants parity lock docs clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
@@ -89,6 +89,11 @@ coverage: $(VENV)/.installed  ## Lines of the library that its tests run; kernel
 
 mutants: $(VENV)/.installed  ## Small faults that tests must notice, MODULE=path or all (an hour)
 	$(PY) tests/heavy/mutants.py $(MODULE)
+
+parity: $(VENV)/.installed  ## Import and export against transformers itself, in an environment of its own
+	test -d .cache/parity || ($(PYTHON3) -m venv .cache/parity && \
+	  .cache/parity/bin/pip install --quiet torch==2.13.0 transformers==5.24.0)
+	.cache/parity/bin/python benchmarks/parity.py
 
 docs: $(VENV)/.installed  ## Write docs/configuration.md from train/config.py
 	$(PY) docs/make_configuration.py

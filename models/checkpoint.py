@@ -1,6 +1,7 @@
 """A model on disk: one folder with architecture, tokenizer and weights.
 
-    config.json  tokenizer.json  [tokenizer_config.json]  params/ (Orbax)  files.json
+    config.json  tokenizer.json  [tokenizer_config.json  generation_config.json]  params/ (Orbax)
+    files.json
 
 `files.json` records what is under `params/`, and the tokenizer, see `models.fingerprints`. The
 folder is written under a temporary name beside its final one and renamed when complete, so that a
@@ -9,6 +10,8 @@ half-written checkpoint is never seen under the name of a whole one.
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,12 @@ from models.config import ModelConfig
 from models.policy import Params, Qwen3Policy
 from models.sharding import parameter_path, shardings
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")  # the second is optional
+# the first is needed; the last names the tokens that end a response
+TOKENIZER_FILES: tuple[str, ...] = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "generation_config.json",
+)
 
 
 def save(
@@ -48,22 +56,35 @@ def save(
         ValueError: `path` exists, the tokenizer does not, or the parameters are not those of
             `config`.
     """
-    path, tokenizer = Path(path).absolute(), Path(tokenizer_path)
+    tokenizer = Path(tokenizer_path)
     tokenizer = tokenizer / TOKENIZER_FILES[0] if tokenizer.is_dir() else tokenizer
+    with writing(path) as partial:
+        _check_json(tokenizer)
+        _check_shapes(Path(path), config, params)
+        partial.mkdir(parents=True)
+        config.to_json(partial / "config.json")
+        shutil.copyfile(tokenizer, partial / TOKENIZER_FILES[0])
+        for name in TOKENIZER_FILES[1:]:
+            if (beside := tokenizer.with_name(name)).is_file():
+                shutil.copyfile(beside, partial / name)
+        stored = params if dtype is None else jax.tree.map(lambda leaf: leaf.astype(dtype), params)
+        with ocp.StandardCheckpointer() as checkpointer:
+            checkpointer.save(partial / "params", stored)
+
+
+@contextmanager
+def writing(path: str | Path) -> Iterator[Path]:
+    """Gives the name of a folder to make and fill; at the end it becomes the checkpoint `path`.
+
+    Raises:
+        ValueError: `path` exists.
+    """
+    path = Path(path).absolute()
     if path.exists():
         raise ValueError(f"{path}: exists, allowed: a new folder")
-    _check_json(tokenizer)
-    _check_shapes(path, config, params)
     partial = path.with_name(f".{path.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    config.to_json(partial / "config.json")
-    shutil.copyfile(tokenizer, partial / TOKENIZER_FILES[0])
-    if (settings := tokenizer.with_name(TOKENIZER_FILES[1])).is_file():
-        shutil.copyfile(settings, partial / TOKENIZER_FILES[1])
-    stored = params if dtype is None else jax.tree.map(lambda leaf: leaf.astype(dtype), params)
-    with ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(partial / "params", stored)
+    yield partial
     fingerprints.write(
         partial / "params", partial / fingerprints.RECORD, beside=partial / TOKENIZER_FILES[0]
     )
@@ -89,13 +110,13 @@ def load(
     path = Path(path).absolute()
     if not path.is_dir():
         raise ValueError(
-            f"{path}: not found, a checkpoint is a folder; "
-            "Hugging Face checkpoints cannot be imported yet"
+            f"{path}: not found, a checkpoint is a folder; one of Hugging Face's, or a GGUF file, "
+            "becomes one by train/import_checkpoint.py"
         )
     config = ModelConfig.from_json(path / "config.json")
     _check_json(path / TOKENIZER_FILES[0])
     fingerprints.check(path / "params", path / fingerprints.RECORD)
-    target = _abstract(config, dtype)
+    target = abstract_params(config, dtype)
     device = SingleDeviceSharding(jax.local_devices()[0])
     places = jax.tree.map(lambda _: device, target) if mesh is None else shardings(target, mesh)
     target = jax.tree.map(
@@ -126,7 +147,12 @@ def check_tokenizer(path: str | Path) -> None:
         )
 
 
-def _abstract(config: ModelConfig, dtype: DTypeLike) -> Any:
+def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """The shape of every parameter of an architecture, by its path in the sharding table."""
+    return _shapes(abstract_params(config, jnp.float32))
+
+
+def abstract_params(config: ModelConfig, dtype: DTypeLike) -> Any:
     """Shapes and dtypes of the parameters of an architecture."""
     init = Qwen3Policy(config).init_params
     return jax.eval_shape(lambda: init(jax.random.key(0), dtype))
@@ -139,7 +165,7 @@ def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
 
 def _check_shapes(path: Path, config: ModelConfig, tree: Any) -> None:
     """Raises unless the tree has exactly the parameters of the architecture."""
-    found, wanted = _shapes(tree), _shapes(_abstract(config, jnp.float32))
+    found, wanted = _shapes(tree), parameter_shapes(config)
     for name in sorted(found.keys() | wanted.keys()):
         if found.get(name) != wanted.get(name):
             raise ValueError(

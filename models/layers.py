@@ -16,17 +16,28 @@ INIT_SCALE = 0.02  # standard deviation of fresh weights, `initializer_range` of
 
 
 class Linear(nnx.Module):
-    """`x @ kernel` without bias, in the compute dtype of x."""
+    """`x @ kernel`, plus a bias where there is one, in the compute dtype of x."""
 
     def __init__(
-        self, inputs: int, outputs: int, *, scale: float, param_dtype: DTypeLike, rngs: nnx.Rngs
+        self,
+        inputs: int,
+        outputs: int,
+        *,
+        scale: float,
+        bias: bool = False,
+        param_dtype: DTypeLike,
+        rngs: nnx.Rngs,
     ) -> None:
         init = nnx.initializers.normal(scale)
         self.kernel = nnx.Param(init(rngs.params(), (inputs, outputs), param_dtype))
+        self.bias = nnx.Param(jnp.zeros((outputs,), param_dtype)) if bias else None
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Maps `[..., inputs]` to `[..., outputs]`."""
-        return x @ self.kernel[...].astype(x.dtype)
+        mapped = x @ self.kernel[...].astype(x.dtype)
+        if self.bias is None:
+            return mapped
+        return mapped + self.bias[...].astype(x.dtype).reshape((1,) * (x.ndim - 1) + (-1,))
 
 
 class RMSNorm(nnx.Module):
@@ -62,19 +73,24 @@ class Block(nnx.Module):
         # does not grow with depth (GPT-2's rule).
         residual_scale = INIT_SCALE / (2 * config.num_hidden_layers) ** 0.5
 
-        def linear(inputs: int, outputs: int, scale: float = INIT_SCALE) -> Linear:
-            return Linear(inputs, outputs, scale=scale, param_dtype=param_dtype, rngs=rngs)
+        def linear(
+            inputs: int, outputs: int, scale: float = INIT_SCALE, bias: bool = False
+        ) -> Linear:
+            return Linear(
+                inputs, outputs, scale=scale, bias=bias, param_dtype=param_dtype, rngs=rngs
+            )
 
         def norm(size: int) -> RMSNorm:
             return RMSNorm(size, config.rms_norm_eps, param_dtype=param_dtype)
 
+        family = config.family
         self.head_dim = head
         self.attention_norm = norm(width)
-        self.query = linear(width, queries)
-        self.key = linear(width, keys)
-        self.value = linear(width, keys)
-        self.query_norm = norm(head)
-        self.key_norm = norm(head)
+        self.query = linear(width, queries, bias=family.qkv_bias)
+        self.key = linear(width, keys, bias=family.qkv_bias)
+        self.value = linear(width, keys, bias=family.qkv_bias)
+        self.query_norm = norm(head) if family.qk_norm else None
+        self.key_norm = norm(head) if family.qk_norm else None
         self.output = linear(queries, width, residual_scale)
         self.mlp_norm = norm(width)
         self.gate = linear(width, config.intermediate_size)
@@ -84,12 +100,14 @@ class Block(nnx.Module):
     def project(
         self, x_BTD: jax.Array, cos_BTC: jax.Array, sin_BTC: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Returns `query_BTHE` and `key_BJTE`, normed and rotated, and `value_BJTE`."""
+        """Returns `query_BTHE` and `key_BJTE`, rotated (Qwen3: normed first), and `value_BJTE`."""
         heads = (*x_BTD.shape[:2], -1, self.head_dim)
         normed = self.attention_norm(x_BTD)
-        query_BTHE = self.query_norm(self.query(normed).reshape(heads))
-        key_BTJE = self.key_norm(self.key(normed).reshape(heads))
+        query_BTHE = self.query(normed).reshape(heads)
+        key_BTJE = self.key(normed).reshape(heads)
         value_BTJE = self.value(normed).reshape(heads)
+        if self.query_norm is not None and self.key_norm is not None:
+            query_BTHE, key_BTJE = self.query_norm(query_BTHE), self.key_norm(key_BTJE)
         return (
             rotate(query_BTHE, cos_BTC, sin_BTC),
             rotate(key_BTJE, cos_BTC, sin_BTC).swapaxes(1, 2),

@@ -32,6 +32,8 @@ class Qwen3Policy:
         config: Architecture.
         dtype: Dtype of the computation and of the cache. Parameters keep their own.
         attention: How a round attends to its cache, see `models.attention`.
+        tokens: How many ids, from 0 on, are tokens; None where all are. The others are padding of
+            the vocabulary: their logits are -inf, in rollouts as in training.
 
     Raises:
         ValueError: No attention has that name.
@@ -40,6 +42,7 @@ class Qwen3Policy:
     config: ModelConfig
     dtype: DTypeLike = jnp.float32
     attention: AttentionName = "auto"
+    tokens: int | None = None
 
     def __post_init__(self) -> None:
         check_attention(self.attention)
@@ -82,7 +85,7 @@ class Qwen3Policy:
         """
         model = self._model(params)
         hidden_BTD, cache = model.cached_hidden(tokens_BT, position_B, cache, live=live)
-        return model.logits(hidden_BTD), cache
+        return self._without_padding(model.logits(hidden_BTD)), cache
 
     def commit(self, cache: kv.KVCache, position_B: jax.Array, count_B: jax.Array) -> kv.KVCache:
         """Returns the cache as it is: rejected positions are written over later."""
@@ -101,7 +104,13 @@ class Qwen3Policy:
 
     def logits(self, params: Params, hidden: jax.Array) -> jax.Array:
         """Next-token logits `[..., V]` in float32 from hidden states `[..., D]`."""
-        return self._model(params).logits(hidden)
+        return self._without_padding(self._model(params).logits(hidden))
+
+    def _without_padding(self, logits: jax.Array) -> jax.Array:
+        if self.tokens is None or self.tokens >= self.vocab_size:
+            return logits
+        id_XV = jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
+        return jnp.where(id_XV < self.tokens, logits, -jnp.inf)
 
     @cached_property
     def _structure(self) -> nnx.GraphDef[Qwen3]:

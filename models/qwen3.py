@@ -1,4 +1,4 @@
-"""Qwen3 dense decoder in Flax NNX, layers stacked and scanned.
+"""Dense decoder (Qwen3, Qwen2.5, Llama) in Flax NNX, layers stacked and scanned.
 
 Legend: B rows, T tokens of a forward, S key positions, V vocabulary, D model width, L layers.
 
@@ -137,4 +137,5 @@ class Qwen3(nnx.Module):
         return self.embedding_VD[...][tokens_BT].astype(self.dtype)
 
     def _phases(self, position_BT: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return rope_phases(position_BT, self.config.head_dim, self.config.rope_theta)
+        config = self.config
+        return rope_phases(position_BT, config.head_dim, config.rope_theta, config.rope_scaling)

@@ -10,20 +10,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from models.rope_scaling import RopeScaling
 
-def rope_phases(position_BT: jax.Array, head_dim: int, theta: float) -> tuple[jax.Array, jax.Array]:
+
+def rope_phases(
+    position_BT: jax.Array, head_dim: int, theta: float, scaling: RopeScaling | None = None
+) -> tuple[jax.Array, jax.Array]:
     """Cosine and sine of `position * theta ** (-2 c / E)` for c in `0 .. E / 2 - 1`.
 
     Args:
         position_BT: int32 absolute positions.
         head_dim: E, even.
         theta: Base of the frequencies.
+        scaling: Stretches the frequencies; None leaves them.
 
     Returns:
         `cos_BTC` and `sin_BTC`, float32.
     """
     # float64 on the host: only the product with the position rounds in float32
     frequency_C = theta ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
+    if scaling is not None:
+        frequency_C = scaling.scale(frequency_C)
     phase_BTC = position_BT.astype(jnp.float32)[..., None] * jnp.asarray(
         frequency_C[None, None, :], jnp.float32
     )

@@ -26,6 +26,9 @@ class DataConfig:
             function_calling's functions are the expected ones.
         reward_workers: Processes that compute rewards.
         reward_seconds: Wall-clock limit of one call of a reward of your own.
+        chat: Whether prompts go through the checkpoint's chat template, as a user's message.
+        thinking: With chat: whether a template that knows it lets the policy think first.
+        system: With chat: a system message before it; empty is none.
     """
 
     path: str = "data/text2sql"
@@ -34,6 +37,9 @@ class DataConfig:
     run_credit: float = 0.1
     reward_workers: int = 2
     reward_seconds: float = 5.0
+    chat: bool = False
+    thinking: bool = False
+    system: str = ""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def encode_prompts(
 def _encode(task: Task, codec: TextCodec, item: Item) -> Int32Array:
     text = task.prompt(item)
     try:
-        tokens_P = codec.encode(text)
+        tokens_P = codec.encode_prompt(text)
     except TypeError:  # no text, or one with half a surrogate pair
         tokens_P = None
     if tokens_P is None or not len(tokens_P):

@@ -4,7 +4,9 @@ Legend: P prompt tokens, N response tokens.
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -13,18 +15,26 @@ from ngramrl_jax.types import Int32Array
 
 
 class TextCodec:
-    """A tokenizer with its stop token. Nothing is ever added to or taken from the given text.
+    """A tokenizer with its stop tokens. Nothing is ever added to or taken from the given text.
 
     Attributes:
-        stop_ids: Ids that end a response.
+        stop_ids: Ids that end a response; the first one ends those that are learnt from.
         vocab_size: One more than the highest id.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Reads `tokenizer.json` and the stop token that `tokenizer_config.json` names.
+    def __init__(self, folder: Path, as_prompt: Callable[[str], str] | None = None) -> None:
+        """Reads `tokenizer.json` and the stop tokens.
+
+        Those are the tokens that `generation_config.json` names, in its order, or else the one that
+        `tokenizer_config.json` does.
+
+        Args:
+            folder: The tokenizer's, that of a checkpoint for example.
+            as_prompt: Makes the whole prompt of an item's text, such as a chat template does; None
+                takes the text as it is.
 
         Raises:
-            ValueError: A file is missing, or the stop token is not in the vocabulary.
+            ValueError: A file is missing or damaged, or a stop token is not in the vocabulary.
         """
         for name in ("tokenizer.json", "tokenizer_config.json"):
             if not (folder / name).is_file():
@@ -37,16 +47,17 @@ class TextCodec:
             raise ValueError(
                 f"tokenizer: {folder / 'tokenizer.json'} is damaged ({error})"
             ) from error
-        stop = _stop_token(folder / "tokenizer_config.json")
-        stop_id = self._tokenizer.token_to_id(stop) if isinstance(stop, str) else None
-        if stop_id is None:
-            raise ValueError(f"tokenizer: found eos_token {stop!r}, allowed: a vocabulary token")
-        self.stop_ids = (stop_id,)
+        self._as_prompt = as_prompt
+        self.stop_ids = self._stop_ids(folder)
         self.vocab_size = 1 + max(self._tokenizer.get_vocab().values())  # ids may have holes
 
     def encode(self, text: str) -> Int32Array:
         """Ids of the text alone: no start or end token is added."""
         return np.asarray(self._tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
+
+    def encode_prompt(self, text: str) -> Int32Array:
+        """Ids of a prompt."""
+        return self.encode(text if self._as_prompt is None else self._as_prompt(text))
 
     def encode_response(self, text: str) -> Int32Array:
         """Ids of a complete response, the stop token last."""
@@ -63,11 +74,32 @@ class TextCodec:
         """Text of each token by itself, for display."""
         return [self._tokenizer.decode([i], skip_special_tokens=False) for i in tokens_N.tolist()]
 
+    def _stop_ids(self, folder: Path) -> tuple[int, ...]:
+        generation = folder / "generation_config.json"
+        named = read_settings(generation).get("eos_token_id") if generation.is_file() else None
+        if named is not None:
+            ids = tuple(named) if isinstance(named, list) else (named,)
+            if not ids or not all(type(i) is int and self._tokenizer.id_to_token(i) for i in ids):
+                raise ValueError(f"{generation}: found eos_token_id {named}, allowed: token ids")
+            return ids
+        stop = token_text(read_settings(folder / "tokenizer_config.json").get("eos_token"))
+        stop_id = self._tokenizer.token_to_id(stop) if isinstance(stop, str) else None
+        if stop_id is None:
+            raise ValueError(f"tokenizer: found eos_token {stop!r}, allowed: a vocabulary token")
+        return (stop_id,)
 
-def _stop_token(path: Path) -> object:
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The JSON object in a file of the tokenizer; raises ValueError for anything else."""
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"tokenizer: {path} is damaged ({error})") from error
-    stop = settings.get("eos_token") if isinstance(settings, dict) else None
-    return stop["content"] if isinstance(stop, dict) and "content" in stop else stop
+    if not isinstance(settings, dict):
+        raise ValueError(f"tokenizer: {path} is damaged, allowed: a JSON object")
+    return settings
+
+
+def token_text(token: object) -> object:
+    """The text of a token that may be written with its properties, `{"content": ...}`."""
+    return token["content"] if isinstance(token, dict) and "content" in token else token

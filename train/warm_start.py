@@ -21,6 +21,7 @@ from models.config import preset
 from models.policy import Qwen3Policy
 from ngramrl_jax.types import Int32Array
 from train.batching import Batch, supervised_batch
+from train.chat import open_codec
 from train.config import RunConfig, WarmStartConfig
 from train.disk import naming
 from train.evaluation import evaluate
@@ -66,7 +67,7 @@ def make_checkpoint(config: RunConfig, task: Task, *, quiet: bool = False) -> No
         tokenizer = Path(warm.tokenizer or scratch)
         if not warm.tokenizer:
             save_tokenizer(train_tokenizer(_texts(task), warm.vocab_size), tokenizer)
-        codec = TextCodec(tokenizer)
+        codec = open_codec(tokenizer, config.data)
         policy = Qwen3Policy(
             replace(preset(warm.preset), vocab_size=codec.vocab_size), compute_dtype(config.model)
         )

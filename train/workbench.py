@@ -16,7 +16,15 @@ from ngramrl_jax.host.no_draft import NoDrafter
 from ngramrl_jax.rollout.engine import RolloutEngine
 from ngramrl_jax.rollout.settings import DraftLengthName, EngineSettings
 from ngramrl_jax.types import Sampling
-from train.config import EvaluationConfig, ModelSection, ObjectiveConfig, RolloutConfig, RunConfig
+from train.chat import open_codec
+from train.config import (
+    DataConfig,
+    EvaluationConfig,
+    ModelSection,
+    ObjectiveConfig,
+    RolloutConfig,
+    RunConfig,
+)
 from train.correction import Correction
 from train.learner import Learner, OptimizerSettings
 from train.objectives import OBJECTIVES, Objective
@@ -58,7 +66,7 @@ def open_workbench(config: RunConfig, task: Task) -> Workbench:
         ValueError: Checkpoint missing or unusable, tokenizer that does not match, no prompt that
             fits.
     """
-    policy, params, codec = load_policy(config.model)
+    policy, params, codec = load_policy(config.model, config.data)
     longest = config.rollout.max_prompt_tokens
     train = encode_prompts(task, codec, task.train_items, longest)
     heldout = {
@@ -71,18 +79,18 @@ def open_workbench(config: RunConfig, task: Task) -> Workbench:
     return Workbench(task, codec, policy, params, train, heldout, left_out)
 
 
-def load_policy(section: ModelSection) -> tuple[Qwen3Policy, Params, TextCodec]:
+def load_policy(section: ModelSection, data: DataConfig) -> tuple[Qwen3Policy, Params, TextCodec]:
     """Policy, float32 parameters and tokenizer of a checkpoint folder."""
     folder, dtype = Path(section.checkpoint), compute_dtype(section)
     model_config, params = checkpoint.load(folder, dtype=jnp.float32)
-    codec = TextCodec(folder)
+    codec = open_codec(folder, data)
     if codec.vocab_size > model_config.vocab_size:
         raise ValueError(
             f"tokenizer: found {codec.vocab_size} tokens, allowed: at most the model's "
             f"{model_config.vocab_size}"
         )
     checkpoint.check_tokenizer(folder)
-    return Qwen3Policy(model_config, dtype), params, codec
+    return Qwen3Policy(model_config, dtype, codec.vocab_size), params, codec
 
 
 def compute_dtype(section: ModelSection) -> DTypeLike:

@@ -37,7 +37,16 @@ def seeded_tensor(seed: int, name: str, shape: list[int]) -> np.ndarray:
 
 @pytest.fixture(
     scope="session",
-    params=["tied_grouped", "untied_full_heads", "untied_grouped", "tied_one_kv_head"],
+    params=[
+        "tied_grouped",
+        "untied_full_heads",
+        "untied_grouped",
+        "tied_one_kv_head",
+        "qwen2_tied",
+        "qwen2_untied",
+        "llama_tied",
+        "llama3_untied",
+    ],
 )
 def reference(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -59,6 +68,7 @@ def reference(
 def small() -> ModelConfig:
     """A configuration whose every axis divides by 2, and no two sizes of which coincide."""
     return ModelConfig(
+        model_type="qwen3",
         vocab_size=64,
         hidden_size=32,
         intermediate_size=48,
@@ -67,6 +77,7 @@ def small() -> ModelConfig:
         num_key_value_heads=2,
         head_dim=12,
         rope_theta=1e4,
+        rope_scaling=None,
         rms_norm_eps=1e-6,
         tie_word_embeddings=False,
     )

@@ -8,6 +8,7 @@ import pytest
 
 from models.config import PRESETS, ModelConfig, preset
 from models.policy import Qwen3Policy
+from models.rope_scaling import RopeScaling
 
 OLD_FILE = {
     "model_type": "qwen3",
@@ -17,6 +18,16 @@ OLD_FILE = {
     "rope_scaling": None,
     "max_position_embeddings": 40960,
     **asdict(PRESETS["qwen3_0_6b"]),
+}
+
+
+NUMBERS = [field.name for field in fields(ModelConfig) if field.name != "rope_scaling"][1:]
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
 }
 
 
@@ -38,7 +49,7 @@ def test_reads_theta_where_newer_files_keep_it(tmp_path):
     assert ModelConfig.from_json(written(tmp_path, record)).rope_theta == 5e6
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(ModelConfig)])
+@pytest.mark.parametrize("name", NUMBERS)
 def test_a_missing_field_is_refused(tmp_path, name):
     record = {k: v for k, v in OLD_FILE.items() if k != name}
     with pytest.raises(ValueError, match=f"missing {name}"):
@@ -48,7 +59,13 @@ def test_a_missing_field_is_refused(tmp_path, name):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "llama"}, "model_type: found 'llama', allowed: 'qwen3'"),
+        ({"model_type": "gemma"}, "model_type: found 'gemma', allowed: 'qwen3', 'qwen2', 'llama'"),
+        ({"model_type": None}, "model_type: found None"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types: found 'sliding"),
+        ({"mlp_bias": True}, "mlp_bias"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "missing low_freq_factor"),
+        ({"rope_scaling": {**LLAMA3, "factor": 0}}, "rope_scaling.factor: found 0"),
+        ({"rope_scaling": {**LLAMA3, "high_freq_factor": 1.0}}, "more than low_freq_factor 1.0"),
         ({"hidden_act": "gelu"}, "hidden_act"),
         ({"attention_bias": True}, "attention_bias"),
         ({"use_sliding_window": True}, "use_sliding_window"),
@@ -69,6 +86,25 @@ def test_what_is_refused_is_named(tmp_path, change, message):
     with pytest.raises(ValueError, match=message) as error:
         ModelConfig.from_json(written(tmp_path, {**OLD_FILE, **change}))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("model_type", ["qwen2", "llama"])
+def test_these_families_define_an_absent_head_width(tmp_path, model_type):
+    record = {k: v for k, v in OLD_FILE.items() if k != "head_dim"} | {"model_type": model_type}
+    config = ModelConfig.from_json(written(tmp_path, record))
+    assert config.head_dim == 64  # 1024 / 16
+    assert ModelConfig.from_json(written(tmp_path, {**record, "head_dim": 80})).head_dim == 80
+    with pytest.raises(ValueError, match="a multiple of 16 heads"):
+        ModelConfig.from_json(written(tmp_path, {**record, "hidden_size": 1000}))
+
+
+@pytest.mark.parametrize("name", ["rope_scaling", "rope_parameters"])
+def test_reads_and_writes_stretched_phases(tmp_path, name):
+    record = {**OLD_FILE, "model_type": "llama", name: LLAMA3}
+    config = ModelConfig.from_json(written(tmp_path, record))
+    assert config.rope_scaling == RopeScaling(8.0, 1.0, 4.0, 8192)
+    config.to_json(tmp_path / "again.json")
+    assert ModelConfig.from_json(tmp_path / "again.json") == config
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]"])
@@ -93,6 +129,8 @@ def test_an_absent_file_and_preset_are_refused(tmp_path):
         ("qwen3_8b", 8.191),
         ("qwen3_14b", 14.768),
         ("qwen3_32b", 32.762),
+        ("qwen2_5_0_5b", 0.494),
+        ("smollm2_135m", 0.1345),
         ("tiny", 0.00367),
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 from models.config import ModelConfig
 from models.huggingface import from_huggingface
 from models.policy import Qwen3Policy
+from models.rope_scaling import RopeScaling
 
 
 def tokens(shape, vocab=64, seed=0):
@@ -137,6 +138,8 @@ def test_no_logit_depends_on_a_later_token(small_policy, small_params):
 
 
 CHANGES = {
+    "model_type": "llama",
+    "rope_scaling": RopeScaling(8.0, 1.0, 4.0, 16),
     "vocab_size": 65,
     "hidden_size": 40,
     "intermediate_size": 50,
@@ -203,7 +206,7 @@ def test_a_policy_is_a_static_argument(small):
 
 def test_every_tensor_is_used_exactly_once(reference):
     config, tensors = reference.policy.config, reference.tensors
-    some = "model.layers.1.self_attn.k_norm.weight"
+    some = "model.layers.1.self_attn.k_proj.weight"
     with pytest.raises(ValueError, match=f"{some}: missing"):
         from_huggingface(config, {k: v for k, v in tensors.items() if k != some})
     with pytest.raises(ValueError, match="unknown tensor"):

@@ -62,8 +62,8 @@ def test_colliding_and_unknown_axes_are_refused():
 
 def test_what_does_not_fit_a_mesh_is_named(small_policy):
     params = jax.eval_shape(small_policy.init_params, jax.random.key(0))
-    with pytest.raises(ValueError, match="'layers/query/bias': not in the sharding table"):
-        shardings({"layers": {"query": {"bias": params["embedding_VD"]}}}, make_mesh(8))
+    with pytest.raises(ValueError, match="'layers/query/extra': not in the sharding table"):
+        shardings({"layers": {"query": {"extra": params["embedding_VD"]}}}, make_mesh(8))
     odd = jax.ShapeDtypeStruct((63, 32), jnp.float32)
     with pytest.raises(ValueError, match="axis 'vocab' of size 63 does not divide by 8"):
         shardings({"embedding_VD": odd}, make_mesh(tensor=8))

@@ -26,6 +26,7 @@ from train.rewards.sql import SqlJob, SqlReward
 from train.text import TextCodec
 
 SMALL = ModelConfig(
+    model_type="qwen3",
     vocab_size=32,
     hidden_size=16,
     intermediate_size=24,
@@ -34,6 +35,7 @@ SMALL = ModelConfig(
     num_key_value_heads=2,
     head_dim=8,
     rope_theta=1e4,
+    rope_scaling=None,
     rms_norm_eps=1e-6,
     tie_word_embeddings=True,
 )

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from models import checkpoint
-from train.config import load_config
+from train.config import DataConfig, load_config
 from train.loop import run
 from train.tasks.registry import open_task
 from train.workbench import load_policy
@@ -72,7 +72,7 @@ def test_a_run_warm_starts_once_and_then_finds_its_checkpoint(folder, capsys):
     accuracy = float(said.split("right when sampled ")[-1].split(",")[0])
     assert accuracy >= 0.75
     assert summary["steps"] == 1
-    _, _, codec = load_policy(settings(folder).model)
+    _, _, codec = load_policy(settings(folder).model, DataConfig())
     assert codec.vocab_size <= 300  # a tokenizer of its own
     shutil.rmtree(folder / "run")
     run(settings(folder))

@@ -59,6 +59,7 @@ def _text_to_sql(data: DataConfig) -> Task:
         train_limit=data.train_items,
         heldout_limit=data.heldout_items,
         run_credit=data.run_credit,
+        chat=data.chat,
         workers=data.reward_workers,
     )
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from train.rewards.sandbox import Limits
 from train.rewards.sql import SqlJob, SqlReward
+from train.tasks import sql_chat
 from train.tasks.base import Item, Score
 from train.tasks.records import choose, read_records
 from train.tasks.schema import render_schema
@@ -67,6 +68,7 @@ class TextToSql:
         run_credit: Reward of a query that runs but does not match.
         workers: Processes that run queries; they start with the first score.
         limits: Bounds of every query.
+        chat: Ask in words, as one asks an assistant, and take the query out of a fenced block.
 
     Attributes:
         accuracy_part: The result of the response equals the gold query's.
@@ -90,6 +92,7 @@ class TextToSql:
         run_credit: float = 0.1,
         workers: int = 2,
         limits: Limits | None = None,
+        chat: bool = False,
     ) -> None:
         if min(train_limit, heldout_limit) < 0:
             found = f"{train_limit}, {heldout_limit}"
@@ -112,6 +115,7 @@ class TextToSql:
         self.warm_start_items: Sequence[Item] = [
             Item(count + i, example) for i, example in enumerate(warm_start)
         ]
+        self._chat = chat
         self._schemas: dict[str, str] = {}
         self._reward = SqlReward(run_credit=run_credit, workers=workers, limits=limits)
 
@@ -119,11 +123,14 @@ class TextToSql:
         """The schema and the question, up to where the query begins."""
         example: SqlExample = item.payload
         schema = example.schema or self._schema(example.database)
+        if self._chat:
+            return sql_chat.request(schema, example.question)
         return f"<|schema|>{schema}<|question|>{example.question}<|sql|>"
 
     def _schema(self, database: str) -> str:
         if database not in self._schemas:
-            self._schemas[database] = render_schema(self._databases[database])
+            render = sql_chat.create_statements if self._chat else render_schema
+            self._schemas[database] = render(self._databases[database])
         return self._schemas[database]
 
     def response(self, item: Item) -> str:
@@ -141,7 +148,7 @@ class TextToSql:
                 SqlJob(
                     str(self._databases[item.payload.database]),
                     item.payload.query,
-                    text,
+                    sql_chat.query_of(text) if self._chat else text,
                 )
                 for item, text in zip(items, texts, strict=True)
             ]
