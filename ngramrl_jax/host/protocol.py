@@ -1,8 +1,9 @@
 """The seam between the rollout engine and whatever proposes drafts on the host."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
-from ngramrl_jax.types import BestTokens, Int32Array, UInt32Array
+from ngramrl_jax.types import BestTokens, Float32Array, Int32Array, UInt32Array
 
 
 class Drafter(Protocol):
@@ -54,5 +55,48 @@ class Drafter(Protocol):
         """A finished rollout (stop token included) of training step `step` becomes history.
 
         `best` holds what the target thought most likely at each of its positions, where known.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class FanOut:
+    """Drafts held ready for the likely outcomes of a round in flight; F entries a row.
+
+    An entry is keyed by what the row will then be: its length and its last token. Outcomes that end
+    the row, or leave no room for a draft, have no entry.
+
+    Attributes:
+        length_BF: int32, committed tokens of the row (prompt included) after the outcome; 0 where
+            the entry is unused.
+        last_BF: int32, its last committed token, the emitted b.
+        draft_BFK: int32, padded with 0.
+        drafted_BF: int32, lengths of the drafts, <= min(K, room after the outcome - 1).
+        mass_BF: float32, estimated (causal) probability of the outcome.
+    """
+
+    length_BF: Int32Array
+    last_BF: Int32Array
+    draft_BFK: Int32Array
+    drafted_BF: Int32Array
+    mass_BF: Float32Array
+
+
+class Foresight(Drafter, Protocol):
+    """A drafter that can draft before it knows what a round has brought."""
+
+    def foresee(self, flight_BK: Int32Array, flown_B: Int32Array, room_B: Int32Array) -> FanOut:
+        """Drafts for the likely outcomes of the round in flight.
+
+        The drafter stays in its present state, in which `commit` has told it every earlier round.
+
+        Args:
+            flight_BK: int32, the drafts of the round in flight, made in that state.
+            flown_B: int32, their lengths.
+            room_B: int32, response tokens each row may still commit before that round; 0 for idle
+                rows.
+
+        Returns:
+            Fresh arrays on every call.
         """
         ...

@@ -3,12 +3,17 @@
 Legend: B rows, K draft budget.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from ngramrl_jax.rollout.settings import PrefetchName
+from ngramrl_jax.rollout.timeline import RoundTimes
 from ngramrl_jax.rollout.wire import RoundResult
 from ngramrl_jax.types import Int32Array
+
+_KEPT_ROUNDS = 256
 
 
 @dataclass
@@ -27,9 +32,16 @@ class RolloutCounters:
         drafted_K: int64, how often the i-th draft token was proposed.
         kept_K: int64, how often it was committed.
         round_seconds: Host work of the rounds themselves: drafts in, outcome out.
-        draft_seconds: The part of it inside the drafter.
+        draft_seconds: Time inside the drafter; a part of `round_seconds` where drafts are not
+            prefetched, the worker's own time otherwise.
         turnover_seconds: Host work of rows that come and go: refilling, prefill, history.
         device_seconds: Waiting for outcomes.
+        exposed_seconds: Time that the device had nothing to do, see `timeline.IdleClock`.
+        prefetch: How drafts were made in fact.
+        hits: Outcomes of rows with room for a draft whose draft had been prefetched.
+        misses: Those whose draft had not.
+        skipped_rounds: Dispatches that the device called off; no other sum counts them.
+        timeline: The last dispatches.
     """
 
     draft_tokens: int
@@ -46,6 +58,12 @@ class RolloutCounters:
     draft_seconds: float = 0.0
     turnover_seconds: float = 0.0
     device_seconds: float = 0.0
+    exposed_seconds: float = 0.0
+    prefetch: PrefetchName = "off"
+    hits: int = 0
+    misses: int = 0
+    skipped_rounds: int = 0
+    timeline: deque[RoundTimes] = field(default_factory=lambda: deque(maxlen=_KEPT_ROUNDS))
 
     def __post_init__(self) -> None:
         self.drafted_K = np.zeros(self.draft_tokens, np.int64)
@@ -67,6 +85,12 @@ class RolloutCounters:
     def host_seconds(self) -> float:
         """All host work; the device waits for it, as long as drafts are made between rounds."""
         return self.round_seconds + self.turnover_seconds
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of the outcomes that could use a draft whose draft had been prefetched."""
+        wanted = self.hits + self.misses
+        return self.hits / wanted if wanted else None
 
     @property
     def tokens_per_forward(self) -> float:

@@ -1,9 +1,12 @@
 """Settings of a rollout engine."""
 
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from ngramrl_jax.rollout.round import VerifierName
 from ngramrl_jax.types import Sampling
+
+PrefetchName = Literal["off", "host", "device"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,14 @@ class EngineSettings:
         wave: Siblings of a group that start in the same wave.
         best_tokens: R, how many of the target's most likely tokens are kept of each position, for
             the drafter to learn from; 0 keeps none.
+        prefetch: When drafts are made, see `rollout.pipeline`: "off" between rounds, while the
+            device waits; "host" during the round before, for its likely outcomes, among which the
+            host picks; "device" likewise, but the device picks, and does not wait. Tokens do not
+            depend on it. A drafter that cannot foresee, and K = 0, run as "off".
+        prefetch_candidates: F, outcomes of a row for which drafts are held ready at most.
+        look_up_share: With "device": what it costs to call a round off for a look-up, in rounds;
+            rows that miss run without a draft where that is cheaper. None measures it; then the
+            clock has a say in which rows get drafts, and a run does not repeat bit for bit.
 
     Raises:
         ValueError: A setting lies outside its range.
@@ -44,6 +55,9 @@ class EngineSettings:
     prefix_entries: int = 0
     wave: int = 1
     best_tokens: int = 8
+    prefetch: PrefetchName = "off"
+    prefetch_candidates: int = 16
+    look_up_share: float | None = 0.1
 
     def __post_init__(self) -> None:
         least = {
@@ -56,12 +70,18 @@ class EngineSettings:
             "prefix_entries": 0,
             "wave": 1,
             "best_tokens": 0,
+            "prefetch_candidates": 1,
         }
         for name, low in least.items():
             if getattr(self, name) < low:
                 raise ValueError(f"{name}: found {getattr(self, name)}, allowed: {low} or more")
         if self.verifier not in ("coupled", "rejection"):
             raise ValueError(f"verifier: found {self.verifier}, allowed: coupled, rejection")
+        if self.prefetch not in get_args(PrefetchName):
+            allowed = ", ".join(get_args(PrefetchName))
+            raise ValueError(f"prefetch: found {self.prefetch}, allowed: {allowed}")
+        if self.look_up_share is not None and not self.look_up_share >= 0.0:
+            raise ValueError(f"look_up_share: found {self.look_up_share}, allowed: 0 or more")
 
     @property
     def shares_noise(self) -> bool:
