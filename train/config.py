@@ -99,6 +99,9 @@ class RolloutConfig:
         prefix_entries: Prompts whose prefix cache is kept on the device, at least one a slot.
         best_tokens: The policy's most likely tokens that come back of each position, for the
             drafter to learn from and for traces.
+        prefetch: When drafts are made: off, between rounds; host, while the device works, and the
+            host picks among them; device, likewise, and the device picks.
+        prefetch_candidates: Outcomes of a row for which drafts are held ready.
     """
 
     slots: int = 16
@@ -115,6 +118,8 @@ class RolloutConfig:
     wave: int = 1
     prefix_entries: int = 64
     best_tokens: int = 8
+    prefetch: str = "off"
+    prefetch_candidates: int = 16
 
 
 @dataclass(frozen=True)
@@ -263,6 +268,7 @@ _LEAST = {
     "rollout.wave": 1,
     "rollout.prefix_entries": 0,
     "rollout.best_tokens": 0,
+    "rollout.prefetch_candidates": 1,
     "objective.overlong_buffer": 0,
     "train.epochs": 1,
     "train.steps": 0,
@@ -300,6 +306,8 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> RunConfig:
         given = OmegaConf.merge(base, OmegaConf.from_dotlist(list(overrides)))
         _refuse_unknown(given, schema)
         merged = OmegaConf.merge(schema, given)
+        if merged.rollout.prefetch == "False":  # what YAML makes of a bare off
+            merged.rollout.prefetch = "off"
         _refuse_out_of_range(merged)
         return OmegaConf.to_object(merged)  # pyright: ignore[reportReturnType]
     except OmegaConfBaseException as error:

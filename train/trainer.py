@@ -82,7 +82,9 @@ class Trainer:
         self._config = config
         self._objective = make_objective(config.objective, config.rollout.max_new_tokens)
         self._learner = make_learner(bench.policy, config)
-        self.engine, self.history = training_engine(bench.policy, bench.codec, config.rollout)
+        self.engine, self.history = training_engine(
+            bench.policy, bench.codec, config.rollout, deterministic=config.deterministic
+        )
         self.state: TrainState = self._learner.init(bench.params)
         self.kept_history = self.history.snapshot()
         self._clock = StageClock("", 0.0)

@@ -96,13 +96,19 @@ def rollout_sampling(config: RolloutConfig) -> Sampling:
 
 
 def training_engine(
-    policy: Qwen3Policy, codec: TextCodec, config: RolloutConfig
+    policy: Qwen3Policy, codec: TextCodec, config: RolloutConfig, *, deterministic: bool = True
 ) -> tuple[RolloutEngine, History]:
-    """The drafting engine of the training loop and the history that it drafts from."""
+    """The drafting engine of the training loop and the history that it drafts from.
+
+    Only where it need not be `deterministic`, what a look-up costs is measured.
+    """
     history = History(window=config.window, max_bytes=config.history_mb << 20)
     drafter = NgramDrafter(config.slots, config.draft_tokens, history)
     warm_up()
-    return RolloutEngine(policy, drafter, engine_settings(codec, config)), history
+    settings = engine_settings(codec, config)
+    if not deterministic:
+        settings = replace(settings, look_up_share=None)
+    return RolloutEngine(policy, drafter, settings), history
 
 
 def plain_engine(
@@ -133,6 +139,8 @@ def engine_settings(codec: TextCodec, config: RolloutConfig) -> EngineSettings:
         wave=config.wave,
         prefix_entries=config.prefix_entries,
         best_tokens=config.best_tokens,
+        prefetch=config.prefetch,  # pyright: ignore[reportArgumentType]: likewise
+        prefetch_candidates=config.prefetch_candidates,
     )
 
 

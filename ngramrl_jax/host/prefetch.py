@@ -116,7 +116,7 @@ class Worker:
             Exception: See the contract.
         """
         with self._changed:
-            self._await(lambda: ticket.done, f"an answer to {ticket.name}", meanwhile, every_s)
+            self._await(lambda: ticket.done, f"answer to {ticket.name}", meanwhile, every_s)
         return ticket.answer
 
     def flush(self) -> None:

@@ -107,3 +107,176 @@ def test_foreseen_drafts_change_no_token(plain, future, prefetch, slots, share, 
         assert counters.skipped_rounds == 0
     elif share == 0.0:
         assert counters.skipped_rounds > 0
+
+
+def look_up(slots: int) -> object:
+    return PEERS["prompt_lookup_hf"](slots, K)
+
+
+def test_all_ways_make_the_same_rounds_where_every_outcome_is_foreseen():
+    """One request a slot, so that no row waits for another: then rounds are the same one by one."""
+    slots = 8
+    asked = requests(slots, 1)
+    rounds = {}
+    for prefetch in WAYS:
+        drafter = CopiedForesight(look_up(slots), EVERY_OUTCOME, V)
+        machine = engine(drafter, slots, prefetch)
+        rollouts, counters = machine.generate(TABLE, asked, seed=0, step=0, policy_version=0)
+        rounds[prefetch] = [(r.rounds, r.drafted_N.tolist()) for r in rollouts]
+        if prefetch != "off":
+            assert counters.coverage == 1.0
+            assert counters.hits > 0
+        assert counters.drafted_K.sum() == counters.drafted_tokens > 0
+        assert counters.kept_K.sum() == counters.kept_tokens
+        assert counters.row_rounds == sum(r.rounds for r in rollouts)
+        assert counters.committed_tokens == sum(len(r.tokens_N) for r in rollouts)
+    assert rounds["off"] == rounds["host"] == rounds["device"]
+
+
+@pytest.mark.parametrize("prefetch", WAYS)
+@pytest.mark.parametrize("entries", [1, 8])
+def test_a_drafter_by_trial_changes_no_token(plain, prefetch, entries):
+    drafter = CopiedForesight(look_up(3), entries, V)
+    rollouts, counters = sample(engine(drafter, 3, prefetch, wave=2))
+    assert_same(plain, rollouts)
+    assert counters.coverage is None if prefetch == "off" else 0 < counters.coverage < 1
+
+
+@pytest.mark.parametrize("sampling", [Sampling(0.0), Sampling(0.7, top_k=3), Sampling(1.3, 0, 0.8)])
+def test_sampling_settings_keep_the_property(sampling):
+    base, _ = sample(engine(NoDrafter(4), 4, "off", draft_tokens=0, sampling=sampling))
+    future = {(r.prompt_id, r.sibling): r.tokens_N for r in base}
+    drafter = OracleForesight(4, K, future, wrong=0.2, missing=0.2)
+    assert_same(base, sample(engine(drafter, 4, "device", sampling=sampling))[0])
+
+
+@pytest.mark.parametrize("prefetch", ["host", "device"])
+def test_a_run_repeats_however_slow_the_drafter_is(prefetch):
+    """Rounds, drafts, log-probabilities and calls are the same to the last bit."""
+    runs = []
+    for seconds in (0.0, 0.002, 0.0005):
+        drafter = Troubled(look_up(4), lambda n, s=seconds: time.sleep(s * (n % 3)))
+        rollouts, counters = sample(engine(drafter, 4, prefetch))
+        said = [(r.identity, r.rounds, r.started, r.finished, r.slot) for r in rollouts]
+        bits = [
+            (r.tokens_N.tobytes(), r.logps_N.tobytes(), r.drafted_N.tobytes()) for r in rollouts
+        ]
+        sums = counters.hits, counters.misses, counters.skipped_rounds, counters.dispatches
+        runs.append((said, bits, sums, drafter.calls))
+    assert runs[0] == runs[1] == runs[2]
+    assert runs[0][2][2] > 0 or prefetch == "host"  # rounds were called off, too
+
+
+class Troubled(CopiedForesight):
+    """Something happens in the worker's thread at every call, of which it is told the number."""
+
+    def __init__(self, drafter, trouble, entries=6):
+        super().__init__(drafter, entries, V)
+        self._trouble = trouble
+
+    def commit(self, tokens_BT, count_B):
+        self._trouble(len(self.calls))
+        super().commit(tokens_BT, count_B)
+
+    def foresee(self, flight_BK, flown_B, room_B):
+        self._trouble(len(self.calls))
+        return super().foresee(flight_BK, flown_B, room_B)
+
+    def propose(self, limit_B):
+        self._trouble(len(self.calls))
+        return super().propose(limit_B)
+
+
+def fail_at(number: int, error: BaseException):
+    def trouble(n):
+        if n >= number:
+            raise error
+
+    return trouble
+
+
+@pytest.mark.parametrize("prefetch", ["host", "device"])
+@pytest.mark.parametrize("number", [0, 3, 40, 121])
+def test_what_the_drafter_raises_reaches_the_caller(plain, prefetch, number):
+    drafter = Troubled(look_up(3), fail_at(number, ValueError("drafter: out of luck")))
+    machine = engine(drafter, 3, prefetch)
+    with pytest.raises(ValueError, match="out of luck"):
+        sample(machine)
+    drafter._trouble = lambda n: None
+    assert_same(plain, sample(machine)[0])  # and the engine is as good as new
+
+
+@pytest.mark.parametrize("prefetch", ["host", "device"])
+def test_a_killed_thread_ends_the_batch_with_a_clear_error(prefetch):
+    drafter = Troubled(look_up(3), fail_at(30, SystemExit(1)))
+    with pytest.raises(RuntimeError, match="drafter: its thread was ended by SystemExit"):
+        sample(engine(drafter, 3, prefetch))
+
+
+@pytest.mark.parametrize("prefetch", ["host", "device"])
+def test_an_interrupted_batch_leaves_no_thread_and_no_rows(plain, prefetch, monkeypatch):
+    machine = engine(CopiedForesight(look_up(4), 8, V), 4, prefetch)
+    get, reads = jax.device_get, []
+
+    def interrupted(packed):
+        reads.append(1)
+        if len(reads) == 6:
+            raise KeyboardInterrupt
+        return get(packed)
+
+    monkeypatch.setattr(jax, "device_get", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sample(machine)
+    assert_same(plain, sample(machine)[0])
+
+
+def test_a_drafter_that_foresees_too_much_is_refused(future):
+    drafter = OracleForesight(2, K, future, decoys=EVERY_OUTCOME)
+    with pytest.raises(ValueError, match="foresee: found 31 entries a row, allowed: at most 30"):
+        sample(engine(drafter, 2, "device"))
+
+
+@pytest.mark.parametrize("prefetch", ["host", "device"])
+def test_who_cannot_foresee_runs_as_off(plain, prefetch):
+    for drafter, draft_tokens in ((NgramDrafter(4, K, History()), K), (NoDrafter(4), 0)):
+        if hasattr(drafter, "foresee"):
+            continue
+        rollouts, counters = sample(engine(drafter, 4, prefetch, draft_tokens))
+        assert_same(plain, rollouts)
+        assert (counters.prefetch, counters.coverage) == ("off", None)
+
+
+def test_each_program_is_compiled_once_whatever_happens(future):
+    machine = engine(OracleForesight(4, K, future, wrong=0.2, missing=0.4), 4, "device")
+    machine.warm_up(TABLE)
+    compiled = dict(machine.programs.compiled)
+    assert set(compiled.values()) == {1}
+    assert {name for name, *_ in compiled} == {"prefill", "admit", "foreseen"}
+    _, counters = sample(machine)
+    assert counters.skipped_rounds > 0
+    assert dict(machine.programs.compiled) == compiled
+
+
+@pytest.mark.parametrize("prefetch", WAYS)
+def test_a_device_that_waits_for_the_drafter_is_seen_to(prefetch):
+    """A look-up of 10 ms, in rounds that take far less, leaves the device idle for about that."""
+    drafter = Troubled(look_up(4), lambda n: time.sleep(0.01), entries=1)
+    machine = engine(drafter, 4, prefetch)
+    machine.warm_up(TABLE)
+    _, counters = sample(machine)
+    exposed_ms = 1e3 * counters.exposed_seconds / counters.dispatches
+    assert exposed_ms > 8
+    times = list(counters.timeline)
+    assert 0 < len(times) <= 256
+    assert all(round_.dispatched <= round_.known for round_ in times)
+    assert all(round_.drafting < round_.drafted for round_ in times if round_.drafting)
+    assert any(round_.drafting for round_ in times)
+
+
+@pytest.mark.parametrize(
+    "change", [{"prefetch": "gpu"}, {"prefetch_candidates": 0}, {"look_up_share": -1.0}]
+)
+def test_settings_outside_their_range_are_refused(change):
+    good = dict(slots=1, draft_tokens=1, max_prompt_tokens=1, max_new_tokens=1, stop_ids=(0,))
+    with pytest.raises(ValueError, match=f"{next(iter(change))}: found"):
+        EngineSettings(**(good | change))
