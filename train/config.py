@@ -305,9 +305,9 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> RunConfig:
     try:
         given = OmegaConf.merge(base, OmegaConf.from_dotlist(list(overrides)))
         _refuse_unknown(given, schema)
+        if OmegaConf.select(given, "rollout.prefetch") is False:  # what YAML makes of a bare off
+            OmegaConf.update(given, "rollout.prefetch", "off")
         merged = OmegaConf.merge(schema, given)
-        if merged.rollout.prefetch == "False":  # what YAML makes of a bare off
-            merged.rollout.prefetch = "off"
         _refuse_out_of_range(merged)
         return OmegaConf.to_object(merged)  # pyright: ignore[reportReturnType]
     except OmegaConfBaseException as error:
