@@ -3,6 +3,8 @@
 Legend: B rows, K draft budget.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -10,6 +12,8 @@ from ngramrl_jax.protocols import Params, Policy
 from ngramrl_jax.rollout.round import DecodeRule, speculative_round
 from ngramrl_jax.rollout.state import DecodeState
 from ngramrl_jax.rollout.table import choose, unpack_table
+
+_Carry = tuple[jax.Array, DecodeState, Any]  # whether it is over, the state, the packed result
 
 
 def foreseen_round(
@@ -42,12 +46,14 @@ def foreseen_round(
     choice = choose(table, state.length_B, state.last_B, state.room_B, state.key_data_BW, jnp)
     drafts_BX = jnp.concatenate([choice.drafted_B[:, None], choice.draft_BK], axis=1)
 
-    def run(state: DecodeState) -> tuple[DecodeState, jax.Array]:
-        return speculative_round(policy, rule, params, state, drafts_BX, live=live)
+    def run(carry: _Carry) -> _Carry:
+        _, state, _ = carry
+        return jnp.asarray(True), *speculative_round(
+            policy, rule, params, state, drafts_BX, live=live
+        )
 
-    nothing = jax.eval_shape(run, state)[1]
-
-    def skip(state: DecodeState) -> tuple[DecodeState, jax.Array]:
-        return state, jnp.zeros(nothing.shape, nothing.dtype)
-
-    return jax.lax.cond(choice.skipped, skip, run, state)
+    nothing = jax.eval_shape(lambda state: run((choice.skipped, state, None))[2], state)
+    # A loop of one turn or none, not a `cond`: that would copy the cache, which no branch owns.
+    start = choice.skipped, state, jnp.zeros(nothing.shape, nothing.dtype)
+    _, state, packed = jax.lax.while_loop(lambda carry: ~carry[0], run, start)
+    return state, packed
