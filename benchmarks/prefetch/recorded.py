@@ -1,7 +1,8 @@
 """A drafter that has heard all rollouts before.
 
-How good its drafts are, what it foresees and what a look-up costs are given, and where it errs hangs
-on the text alone. So every way of drafting has the same drafts, and the schedule alone is measured.
+How good its drafts are, what it foresees and what a look-up costs are given, and where it errs
+hangs on the text alone. So every way of drafting has the same drafts, and what is measured is the
+schedule alone.
 
 Legend: B rows, F entries a row, K draft budget, N response tokens.
 """

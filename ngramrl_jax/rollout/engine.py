@@ -58,6 +58,7 @@ class RolloutEngine:
         self._index = PrefixIndex(self._device.prefix_entries)
         best_tokens = min(settings.best_tokens, policy.vocab_size)
         self._slots = SlotTable(settings.slots, settings.max_new_tokens, best_tokens)
+        self._unclosed: Drafting | None = None
 
     @property
     def programs(self) -> Programs:
@@ -107,6 +108,7 @@ class RolloutEngine:
         self._device.clock.restart()
         batch = Batch(self.settings, params, self._device, self._slots, counters)
         with closing(self._drafting(batch)) as drafting:
+            self._unclosed = drafting
             while queue or self._slots.running_B.any():
                 begun = perf_counter()
                 self._refill(batch, drafting, queue, seed, step)
@@ -121,6 +123,7 @@ class RolloutEngine:
                     done[rollout.identity] = rollout
                 counters.turnover_seconds += filled - begun + perf_counter() - known
             drafting.end_batch()
+        self._unclosed = None
         counters.exposed_seconds = self._device.clock.idle_s
         return [done[request.identity] for request in requests], counters
 
@@ -135,7 +138,14 @@ class RolloutEngine:
         )
 
     def _forget_broken_batch(self) -> None:
-        """An earlier call that ended with an exception leaves no rows behind."""
+        """An earlier call that ended with an exception leaves no rows behind, and no thread.
+
+        Raises:
+            TimeoutError: The drafter is still at work for that call.
+        """
+        if self._unclosed is not None:
+            self._unclosed.close()
+            self._unclosed = None
         if len(self._slots.idle_rows()) < self.settings.slots:
             self._slots = self._slots.emptied()
             self._device.empty()

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,8 @@ from ngramrl_jax.host.history import History
 from ngramrl_jax.host.ngram import NgramDrafter
 from ngramrl_jax.host.no_draft import NoDrafter
 from ngramrl_jax.host.peers import PEERS
+from ngramrl_jax.host.prefetch import Worker
+from ngramrl_jax.rollout import pipeline
 from ngramrl_jax.rollout.counters import RolloutCounters
 from ngramrl_jax.rollout.engine import RolloutEngine
 from ngramrl_jax.rollout.programs import Programs
@@ -231,6 +234,23 @@ def test_an_interrupted_batch_leaves_no_thread_and_no_rows(plain, prefetch, monk
     monkeypatch.setattr(jax, "device_get", interrupted)
     with pytest.raises(KeyboardInterrupt):
         sample(machine)
+    assert_same(plain, sample(machine)[0])
+
+
+@pytest.mark.parametrize("prefetch", ["host", "device"])
+def test_a_drafter_that_never_answers_ends_the_batch_in_time(plain, prefetch, monkeypatch):
+    gate = threading.Event()
+    impatient = partial(Worker, patience_s=0.2, close_s=0.2)
+    monkeypatch.setattr(pipeline, "Worker", impatient)
+    drafter = Troubled(look_up(3), lambda n: n > 50 and gate.wait(60))
+    machine = engine(drafter, 3, prefetch)
+    machine.warm_up(TABLE)
+    for _ in range(2):  # and nobody shares the drafter with the thread that is stuck in it
+        with pytest.raises(TimeoutError, match=r"its thread is still busy after 0\.2 s"):
+            sample(machine)
+    gate.set()
+    drafter._trouble = lambda n: None
+    monkeypatch.setattr(pipeline, "Worker", Worker)
     assert_same(plain, sample(machine)[0])
 
 
