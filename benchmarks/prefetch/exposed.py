@@ -35,7 +35,7 @@ import jax  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
-from benchmarks.prefetch.recorded import RecordedDrafter  # noqa: E402
+from benchmarks.prefetch.foretold import RecordedDrafter  # noqa: E402
 from ngramrl_jax.host.history import History  # noqa: E402
 from ngramrl_jax.host.ngram import NgramDrafter, warm_up  # noqa: E402
 from ngramrl_jax.host.no_draft import NoDrafter  # noqa: E402
