@@ -85,9 +85,7 @@ class FanOut:
 class Foresight(Drafter, Protocol):
     """A drafter that can draft before it knows what a round has brought."""
 
-    def foresee(
-        self, flight_BK: Int32Array, flown_B: Int32Array, room_B: Int32Array
-    ) -> FanOut:
+    def foresee(self, flight_BK: Int32Array, flown_B: Int32Array, room_B: Int32Array) -> FanOut:
         """Drafts for the likely outcomes of the round in flight.
 
         The drafter stays in its present state, in which `commit` has told it every earlier round.
