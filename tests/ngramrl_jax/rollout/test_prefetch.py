@@ -3,15 +3,13 @@
 import threading
 import time
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ngramrl_jax.host.history import History
-from ngramrl_jax.host.ngram import NgramDrafter
 from ngramrl_jax.host.no_draft import NoDrafter
 from ngramrl_jax.host.peers import PEERS
 from ngramrl_jax.host.prefetch import Worker
@@ -44,6 +42,15 @@ def requests(prompts: int = 8, group: int = 3) -> list[RolloutRequest]:
 
 
 def engine(drafter, slots: int, prefetch: str, draft_tokens: int = K, **changes) -> RolloutEngine:
+    """One a setting, compiled once; it gets the drafter, and whatever the last test left behind."""
+    machine = compiled(slots, prefetch, draft_tokens, tuple(changes.items()))
+    machine._drafter = drafter
+    machine.prefetch = prefetch if draft_tokens and hasattr(drafter, "foresee") else "off"
+    return machine
+
+
+@cache
+def compiled(slots: int, prefetch: str, draft_tokens: int, changes: tuple) -> RolloutEngine:
     settings = EngineSettings(
         slots=slots,
         draft_tokens=draft_tokens,
@@ -52,9 +59,9 @@ def engine(drafter, slots: int, prefetch: str, draft_tokens: int = K, **changes)
         stop_ids=(STOP,),
         prefetch=prefetch,
         prefetch_candidates=EVERY_OUTCOME,
-        **changes,
+        **dict(changes),
     )
-    return RolloutEngine(TablePolicy(V), drafter, settings)
+    return RolloutEngine(TablePolicy(V), NoDrafter(slots, draft_tokens), settings)
 
 
 def sample(machine: RolloutEngine, step: int = 0) -> tuple[list[Rollout], RolloutCounters]:
@@ -71,7 +78,7 @@ def assert_same(some: Sequence[Rollout], others: Sequence[Rollout]) -> None:
 
 @pytest.fixture(scope="module")
 def plain() -> list[Rollout]:
-    return sample(engine(NoDrafter(4), 4, "off", draft_tokens=0))[0]
+    return sample(engine(NoDrafter(4), 4, "off", 0))[0]
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +129,7 @@ def look_up(slots: int) -> object:
 
 def test_all_ways_make_the_same_rounds_where_every_outcome_is_foreseen():
     """One request a slot, so that no row waits for another: then rounds are the same one by one."""
-    slots = 8
+    slots = 4
     asked = requests(slots, 1)
     rounds = {}
     for prefetch in WAYS:
@@ -151,7 +158,7 @@ def test_a_drafter_by_trial_changes_no_token(plain, prefetch, entries):
 
 @pytest.mark.parametrize("sampling", [Sampling(0.0), Sampling(0.7, top_k=3), Sampling(1.3, 0, 0.8)])
 def test_sampling_settings_keep_the_property(sampling):
-    base, _ = sample(engine(NoDrafter(4), 4, "off", draft_tokens=0, sampling=sampling))
+    base, _ = sample(engine(NoDrafter(4), 4, "off", 0, sampling=sampling))
     future = {(r.prompt_id, r.sibling): r.tokens_N for r in base}
     drafter = OracleForesight(4, K, future, wrong=0.2, missing=0.2)
     assert_same(base, sample(engine(drafter, 4, "device", sampling=sampling))[0])
@@ -261,24 +268,27 @@ def test_a_drafter_that_foresees_too_much_is_refused(future):
 
 
 @pytest.mark.parametrize("prefetch", ["host", "device"])
-def test_who_cannot_foresee_runs_as_off(plain, prefetch):
-    for drafter, draft_tokens in ((NgramDrafter(4, K, History()), K), (NoDrafter(4), 0)):
-        if hasattr(drafter, "foresee"):
-            continue
-        rollouts, counters = sample(engine(drafter, 4, prefetch, draft_tokens))
-        assert_same(plain, rollouts)
-        assert (counters.prefetch, counters.coverage) == ("off", None)
+@pytest.mark.parametrize("draft_tokens", [K, 0])
+def test_who_cannot_foresee_or_does_not_draft_runs_as_off(plain, prefetch, draft_tokens):
+    settings = compiled(3, prefetch, draft_tokens, ()).settings
+    drafter = CopiedForesight(look_up(3), 8, V) if draft_tokens == 0 else look_up(3)
+    machine = RolloutEngine(TablePolicy(V), drafter, settings)
+    rollouts, counters = sample(machine)
+    assert_same(plain, rollouts)
+    assert (machine.prefetch, counters.prefetch, counters.coverage) == ("off", "off", None)
 
 
 def test_each_program_is_compiled_once_whatever_happens(future):
-    machine = engine(OracleForesight(4, K, future, wrong=0.2, missing=0.4), 4, "device")
+    drafter = OracleForesight(4, K, future, wrong=0.2, missing=0.4)
+    compiled.cache_clear()
+    machine = engine(drafter, 4, "device")
     machine.warm_up(TABLE)
-    compiled = dict(machine.programs.compiled)
-    assert set(compiled.values()) == {1}
-    assert {name for name, *_ in compiled} == {"prefill", "admit", "foreseen"}
+    programs = dict(machine.programs.compiled)
+    assert set(programs.values()) == {1}
+    assert {name for name, *_ in programs} == {"prefill", "admit", "foreseen"}
     _, counters = sample(machine)
     assert counters.skipped_rounds > 0
-    assert dict(machine.programs.compiled) == compiled
+    assert dict(machine.programs.compiled) == programs
 
 
 @pytest.mark.parametrize("prefetch", WAYS)
