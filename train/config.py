@@ -93,7 +93,8 @@ class RolloutConfig:
         slots: Rows of the device batch.
         draft_tokens: Draft budget K; 0 is plain decoding.
         draft_length: fixed verifies K tokens in every round; auto chooses each round's length up
-            to K by what it promises a second. `deterministic` fixes it.
+            to K by what it promises a second. `deterministic` fixes it, and where it does not,
+            prefetching asks for fixed.
         max_prompt_tokens: Items with longer prompts are left out, and counted.
         max_new_tokens: Response tokens at most.
         temperature: Of the adjusted distribution.
@@ -107,6 +108,9 @@ class RolloutConfig:
         prefix_entries: Prompts whose prefix cache is kept on the device, at least one a slot.
         best_tokens: The policy's most likely tokens that come back of each position, for the
             drafter to learn from and for traces.
+        prefetch: When drafts are made: off, between rounds; host, while the device works, and the
+            host picks among them; device, likewise, and the device picks.
+        prefetch_candidates: Outcomes of a row for which drafts are held ready.
     """
 
     slots: int = 16
@@ -124,6 +128,8 @@ class RolloutConfig:
     wave: int = 1
     prefix_entries: int = 64
     best_tokens: int = 8
+    prefetch: str = "off"
+    prefetch_candidates: int = 16
 
 
 @dataclass(frozen=True)
@@ -303,6 +309,7 @@ _LEAST = {
     "rollout.wave": 1,
     "rollout.prefix_entries": 0,
     "rollout.best_tokens": 0,
+    "rollout.prefetch_candidates": 1,
     "objective.overlong_buffer": 0,
     "objective.sampling_rounds": 1,
     "train.epochs": 1,
@@ -342,6 +349,8 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> RunConfig:
     try:
         given = OmegaConf.merge(base, OmegaConf.from_dotlist(list(overrides)))
         _refuse_unknown(given, schema)
+        if OmegaConf.select(given, "rollout.prefetch") is False:  # what YAML makes of a bare off
+            OmegaConf.update(given, "rollout.prefetch", "off")
         merged = OmegaConf.merge(schema, given)
         _refuse_out_of_range(merged)
         return OmegaConf.to_object(merged)  # pyright: ignore[reportReturnType]

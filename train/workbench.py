@@ -13,6 +13,7 @@ from models.policy import Params, Qwen3Policy
 from ngramrl_jax.host.history import History
 from ngramrl_jax.host.ngram import NgramDrafter, warm_up
 from ngramrl_jax.host.no_draft import NoDrafter
+from ngramrl_jax.host.outcomes import Budget
 from ngramrl_jax.rollout.engine import RolloutEngine
 from ngramrl_jax.rollout.settings import DraftLengthName, EngineSettings
 from ngramrl_jax.types import Sampling
@@ -90,7 +91,7 @@ def load_policy(section: ModelSection, data: DataConfig) -> tuple[Qwen3Policy, P
             f"{model_config.vocab_size}"
         )
     checkpoint.check_tokenizer(folder)
-    return Qwen3Policy(model_config, dtype, codec.vocab_size), params, codec
+    return Qwen3Policy(model_config, dtype, tokens=codec.vocab_size), params, codec
 
 
 def compute_dtype(section: ModelSection) -> DTypeLike:
@@ -115,15 +116,22 @@ def training_engine(
 ) -> tuple[RolloutEngine, History]:
     """The drafting engine of the training loop and the history that it drafts from.
 
-    A deterministic one leaves nothing to the clock: its draft length is fixed.
+    A deterministic one leaves nothing to the clock: its draft length is fixed, and what a look-up
+    costs is not measured.
     """
     history = History(window=config.window, max_bytes=config.history_mb << 20)
-    drafter = NgramDrafter(config.slots, config.draft_tokens, history)
+    drafter = NgramDrafter(
+        config.slots,
+        config.draft_tokens,
+        history,
+        budget=Budget(config.prefetch_candidates),
+        stop_ids=codec.stop_ids,
+    )
     warm_up()
     settings = engine_settings(codec, config)
     if not deterministic:
         length = cast(DraftLengthName, config.draft_length)  # checked by EngineSettings
-        settings = replace(settings, draft_length=length)
+        settings = replace(settings, draft_length=length, look_up_share=None)
     return RolloutEngine(policy, drafter, settings), history
 
 
@@ -155,6 +163,8 @@ def engine_settings(codec: TextCodec, config: RolloutConfig) -> EngineSettings:
         wave=config.wave,
         prefix_entries=config.prefix_entries,
         best_tokens=config.best_tokens,
+        prefetch=config.prefetch,  # pyright: ignore[reportArgumentType]: likewise
+        prefetch_candidates=config.prefetch_candidates,
     )
 
 

@@ -1,6 +1,6 @@
 """Ways of decoding by name, and how each is run and measured.
 
-An arm's name may carry settings of the engine: `auto+prefetch=device`.
+An arm's name may carry settings of the engine: `fixed+prefetch=device`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -150,4 +150,5 @@ def make_arm(
 
 def _ours(workload: Workload, rows: int, draft_tokens: int) -> Drafter:
     rule = Rule(noise=workload.shares_noise)
-    return NgramDrafter(rows, draft_tokens, History(window=32), rule)
+    history = History(window=32)
+    return NgramDrafter(rows, draft_tokens, history, rule, stop_ids=workload.stop_ids)

@@ -11,7 +11,7 @@ against A) is the spread that any other difference must exceed. Times are median
 
 `prompts` is the groups said of a step; 0 for about four rollouts a row. An arm `k3` drafts 3 tokens
 in every round: `arms=plain,again,k1,k3,k5,k7,k16` is the study of draft length. An arm may carry
-settings, `auto+prefetch=device`, and is left out where the engine has no such setting.
+settings, `fixed+prefetch=device`, and is left out where the engine has no such setting.
 """
 
 import sys

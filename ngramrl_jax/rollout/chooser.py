@@ -195,6 +195,6 @@ def shadow_kept(drafts: Drafts, result: RoundResult) -> Int32Array:
 
 def _live(slots: SlotTable, rung: Rung, ladder: tuple[int, ...]) -> int:
     """The rung that covers every position that the dispatch may reach."""
-    ahead_B = rung.draft_tokens or np.minimum(slots.room_B, rung.rounds)
-    reach_B = np.where(slots.running_B, slots.length_B + ahead_B, 0)
-    return rung_for(int(reach_B.max()), ladder)
+    drafted_B = np.full_like(slots.room_B, rung.draft_tokens)
+    ahead_B = drafted_B if rung.draft_tokens else np.minimum(slots.room_B, rung.rounds)
+    return rung_for(slots.reach(ahead_B), ladder)

@@ -3,13 +3,18 @@
 Legend: B rows, K draft budget.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ngramrl_jax.rollout.chooser import Plan
+from ngramrl_jax.host.draft_length import Choice
+from ngramrl_jax.rollout.settings import PrefetchName
+from ngramrl_jax.rollout.timeline import RoundTimes
 from ngramrl_jax.rollout.wire import RoundResult
 from ngramrl_jax.types import BoolArray, Int32Array
+
+_KEPT_ROUNDS = 256
 
 
 @dataclass
@@ -28,7 +33,8 @@ class RolloutCounters:
         drafted_K: int64, how often the i-th draft token was proposed.
         kept_K: int64, how often it was committed.
         round_seconds: Host work of the rounds themselves: drafts in, outcome out.
-        draft_seconds: The part of it inside the drafter.
+        draft_seconds: Time inside the drafter; a part of `round_seconds` where drafts are not
+            prefetched, the worker's own time otherwise.
         turnover_seconds: Host work of rows that come and go: refilling, prefill, history.
         device_seconds: Waiting for outcomes.
         length_forwards: int64 `[K + 1]`, forwards by draft length.
@@ -36,6 +42,12 @@ class RolloutCounters:
         promised: float64 `[K + 1]`, committed tokens that a row-round of each length promised,
             summed over the row-rounds that could have had it.
         promised_rounds: int64 `[K + 1]`, those row-rounds.
+        exposed_seconds: Time that the device had nothing to do, see `timeline.IdleClock`.
+        prefetch: How drafts were made in fact.
+        hits: Outcomes of rows with room for a draft whose draft had been prefetched.
+        misses: Those whose draft had not.
+        skipped_rounds: Dispatches that the device called off; no other sum counts them.
+        timeline: The last dispatches.
     """
 
     draft_tokens: int
@@ -56,6 +68,12 @@ class RolloutCounters:
     length_seconds: np.ndarray = field(init=False)
     promised: np.ndarray = field(init=False)
     promised_rounds: np.ndarray = field(init=False)
+    exposed_seconds: float = 0.0
+    prefetch: PrefetchName = "off"
+    hits: int = 0
+    misses: int = 0
+    skipped_rounds: int = 0
+    timeline: deque[RoundTimes] = field(default_factory=lambda: deque(maxlen=_KEPT_ROUNDS))
 
     def __post_init__(self) -> None:
         self.drafted_K = np.zeros(self.draft_tokens, np.int64)
@@ -77,16 +95,16 @@ class RolloutCounters:
         self.drafted_K += (position_1K < drafted_B[:, None]).sum(axis=0)
         self.kept_K += (position_1K < result.kept_B[:, None]).sum(axis=0)
 
-    def record_length(
-        self, plan: Plan, running_B: BoolArray, rounds_B: Int32Array, seconds: float
-    ) -> None:
-        """Adds what a dispatch chose, why, and what it took."""
-        self.length_forwards[plan.rung.draft_tokens] += int(rounds_B.max(initial=0))
-        self.length_seconds[plan.rung.draft_tokens] += seconds
-        if plan.choice is not None:
-            length_R = plan.choice.length_R  # plain decoding stands there twice, and is told once
-            self.promised[length_R] += plan.choice.expected_R
-            self.promised_rounds[length_R] += int(running_B.sum())
+    def record_length(self, draft_tokens: int, rounds_B: Int32Array, seconds: float) -> None:
+        """Adds how long the drafts of a dispatch could be, and what it took."""
+        self.length_forwards[draft_tokens] += int(rounds_B.max(initial=0))
+        self.length_seconds[draft_tokens] += seconds
+
+    def record_choice(self, choice: Choice, running_B: BoolArray) -> None:
+        """Adds what each length promised when one was chosen."""
+        length_R = choice.length_R  # plain decoding stands there twice, and is told once
+        self.promised[length_R] += choice.expected_R
+        self.promised_rounds[length_R] += int(running_B.sum())
 
     @property
     def host_seconds(self) -> float:
@@ -98,6 +116,12 @@ class RolloutCounters:
         """K of a forward, on average."""
         length_K = np.arange(self.draft_tokens + 1)
         return float(length_K @ self.length_forwards) / max(self.forwards, 1)
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of the outcomes that could use a draft whose draft had been prefetched."""
+        wanted = self.hits + self.misses
+        return self.hits / wanted if wanted else None
 
     @property
     def tokens_per_forward(self) -> float:

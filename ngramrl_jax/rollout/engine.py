@@ -1,46 +1,47 @@
 """The rollout engine: the imperative shell around the jitted rounds.
 
-A step's requests wait in a queue; idle slots are refilled from it at once; each round the drafter
-proposes, the device verifies, and one small array comes back.
+A step's requests wait in a queue; idle slots are refilled from it at once; what is finished is
+taken out. How rounds get their drafts in between is `rollout.drafting`'s matter.
 
-Legend: B rows, N rows admitted at once, K draft budget, P prompt tokens.
+Legend: N rows admitted at once.
 """
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from time import perf_counter
+from typing import cast
 
-import jax
 import numpy as np
 
 from ngramrl_jax.host.noise import row_key
-from ngramrl_jax.host.protocol import Drafter
+from ngramrl_jax.host.protocol import Drafter, Foresight
 from ngramrl_jax.protocols import Params, Policy
 from ngramrl_jax.rollout.admit import ROW_COLUMNS, admission_row
-from ngramrl_jax.rollout.chooser import Drafts, Plan, make_chooser
+from ngramrl_jax.rollout.chooser import make_chooser
 from ngramrl_jax.rollout.counters import RolloutCounters
+from ngramrl_jax.rollout.device import Device
+from ngramrl_jax.rollout.drafting import Batch, Drafting, Synchronous, send
 from ngramrl_jax.rollout.forced import check_forced, forced_line
-from ngramrl_jax.rollout.ladder import length_ladder, rung_for
 from ngramrl_jax.rollout.order import wave_order
+from ngramrl_jax.rollout.pipeline import DeviceChoice, HostChoice
 from ngramrl_jax.rollout.prefixes import PrefixIndex
 from ngramrl_jax.rollout.programs import Programs
-from ngramrl_jax.rollout.round import DecodeRule
-from ngramrl_jax.rollout.settings import EngineSettings
+from ngramrl_jax.rollout.settings import EngineSettings, PrefetchName
 from ngramrl_jax.rollout.slots import SlotTable
-from ngramrl_jax.rollout.state import empty_state
-from ngramrl_jax.rollout.wire import RoundResult, pack_drafts, unpack_result
-from ngramrl_jax.types import Int32Array, Rollout, RolloutRequest
+from ngramrl_jax.types import Rollout, RolloutRequest
 
 
 class RolloutEngine:
     """Samples rollouts from a policy, drafting on the host and verifying on the device.
 
     What a row says is a function of (parameters, seed, step, prompt id, sibling, attempt) alone:
-    not of its slot, its neighbours, its drafter or K.
+    not of its slot, its neighbours, its drafter, K or how drafts are prefetched. Nothing runs
+    between calls.
 
     Attributes:
         settings: As given.
-        programs: The compiled programs, with their compile counts.
+        prefetch: The setting as far as K and drafter allow it.
     """
 
     def __init__(self, policy: Policy, drafter: Drafter, settings: EngineSettings) -> None:
@@ -49,41 +50,42 @@ class RolloutEngine:
         Args:
             policy: The target model.
             drafter: Proposes drafts for `settings.slots` rows; it observes finished rollouts also
-                where K is 0.
+                where K is 0. During `generate` it is the engine's alone.
             settings: Shapes and schedule.
         """
         self.settings = settings
-        best_tokens = min(settings.best_tokens, policy.vocab_size)
-        rule = DecodeRule(settings.sampling, settings.stop_ids, settings.verifier, best_tokens)
-        self.programs = Programs(policy, rule, settings.plain_rounds)
+        self.prefetch: PrefetchName = "off"
+        if settings.draft_tokens and hasattr(drafter, "foresee"):
+            self.prefetch = settings.prefetch
         self._drafter = drafter
         self._chooser = make_chooser(settings)
         self._forced = settings.verifier == "forced"
-        self._prompt_ladder = length_ladder(settings.max_prompt_tokens)
-        # Mostly one row or two are admitted, and every line copies a whole prefix.
-        self._admission_ladder = tuple(sorted({1, min(4, settings.slots), settings.slots}))
-        entries = max(settings.prefix_entries, settings.slots)
-        self._index = PrefixIndex(entries)
-        self._prefixes = policy.init_cache(entries, settings.max_prompt_tokens)
-        self._state = empty_state(policy, settings.slots, settings.capacity, forced=self._forced)
-        self._best_tokens = best_tokens
         self._vocab_size = policy.vocab_size
+        self._device = Device(policy, settings)
+        self._index = PrefixIndex(self._device.prefix_entries)
+        best_tokens = min(settings.best_tokens, policy.vocab_size)
         self._slots = SlotTable(settings.slots, settings.max_new_tokens, best_tokens)
+        self._unclosed: Drafting | None = None
+
+    @property
+    def programs(self) -> Programs:
+        """The compiled programs, with their compile counts."""
+        return self._device.programs
 
     def warm_up(self, params: Params) -> None:
         """Compiles and times every program, so that no compilation lands inside a rollout."""
-        settings = self.settings
-        for length in self._prompt_ladder:
-            self._prefill(params, np.zeros(length, np.int32), entry=0)
-        for rows in self._admission_ladder:
-            self._admit(self._nobody(rows))
+        settings, device = self.settings, self._device
+        device.warm_up(params)
+        if self.prefetch == "device":
+            device.warm_up_foreseen(params)
+            return
         everyone_B = np.ones(settings.slots, bool)
         for plan in self._chooser.trials():
-            self._admit(self._everybody(min(settings.plain_rounds, settings.max_new_tokens)))
+            device.admit(device.everybody(min(settings.plain_rounds, settings.max_new_tokens)))
             began = perf_counter()
-            result = self._await(self._dispatch(params, plan, waiting=False))
+            result = device.read(send(device, params, plan, leave_at=settings.slots + 1))
             self._chooser.learn(plan, everyone_B, result, perf_counter() - began)
-        self._admit(self._everybody(0))
+        device.admit(device.everybody(0))
 
     def round_seconds(self, live: int) -> dict[int, float]:
         """Measured cost of a round by draft length at that live rung; empty where K is fixed."""
@@ -116,30 +118,59 @@ class RolloutEngine:
 
         Raises:
             ValueError: A request does not fit the engine's lengths, or two are the same.
+            TimeoutError: The drafter's thread does not answer.
         """
         for request in requests:
             self._check(request)
         if len({request.identity for request in requests}) != len(requests):
             raise ValueError("requests: found two of the same prompt id, sibling and attempt")
-        counters = so_far or RolloutCounters(self.settings.draft_tokens)
+        self._forget_broken_batch()
+        counters = so_far or RolloutCounters(self.settings.draft_tokens, prefetch=self.prefetch)
         queue = deque(wave_order(requests, expected_tokens or {}, self.settings.wave))
         done: dict[tuple[int, int, int], Rollout] = {}
         self._index.clear()  # prefix caches belong to the parameters that made them
-        while queue or self._slots.running_B.any():
-            begun = perf_counter()
-            self._refill(params, queue, seed, step, counters)
-            filled = perf_counter()
-            result = self._advance(params, bool(queue), counters)
-            known = perf_counter()
-            for row in self._slots.finished_rows():
-                stopped = bool(result.stopped_B[row])
-                rollout = self._slots.take(row, stopped, policy_version, step, counters.dispatches)
-                self._drafter.finish_row(row)
-                self._drafter.observe(rollout.prompt_id, rollout.tokens_N, step, rollout.best)
-                done[rollout.identity] = rollout
-            counters.turnover_seconds += filled - begun + perf_counter() - known
-        self._drafter.end_batch()
+        self._device.clock.restart()
+        batch = Batch(self.settings, params, self._device, self._slots, counters)
+        with closing(self._drafting(batch)) as drafting:
+            self._unclosed = drafting
+            while queue or self._slots.running_B.any():
+                begun = perf_counter()
+                self._refill(batch, drafting, queue, seed, step)
+                filled = perf_counter()
+                result = drafting.advance(waiting=bool(queue))
+                known = perf_counter()
+                for row in self._slots.finished_rows():
+                    stopped = bool(result.stopped_B[row])
+                    sent = counters.dispatches
+                    rollout = self._slots.take(row, stopped, policy_version, step, sent)
+                    drafting.finish_row(row, rollout, step)
+                    done[rollout.identity] = rollout
+                counters.turnover_seconds += filled - begun + perf_counter() - known
+            drafting.end_batch()
+        self._unclosed = None
+        counters.exposed_seconds += self._device.clock.idle_s
         return [done[request.identity] for request in requests], counters
+
+    def _drafting(self, batch: Batch) -> Drafting:
+        if self.prefetch == "off":
+            return Synchronous(batch, self._drafter, self._chooser)
+        drafter = cast(Foresight, self._drafter)
+        return (
+            HostChoice(batch, drafter) if self.prefetch == "host" else DeviceChoice(batch, drafter)
+        )
+
+    def _forget_broken_batch(self) -> None:
+        """An earlier call that ended with an exception leaves no rows behind, and no thread.
+
+        Raises:
+            TimeoutError: The drafter is still at work for that call.
+        """
+        if self._unclosed is not None:
+            self._unclosed.close()
+            self._unclosed = None
+        if len(self._slots.idle_rows()) < self.settings.slots:
+            self._slots = self._slots.emptied()
+            self._device.empty()
 
     def _check(self, request: RolloutRequest) -> None:
         lengths = {
@@ -156,106 +187,28 @@ class RolloutEngine:
 
     def _refill(
         self,
-        params: Params,
+        batch: Batch,
+        drafting: Drafting,
         queue: deque[RolloutRequest],
         seed: int,
         step: int,
-        counters: RolloutCounters,
     ) -> None:
         """Fills idle slots from the queue; a group's prompt is run for its first sibling only."""
         idle = self._slots.idle_rows()[: len(queue)]
         if not len(idle):
             return
-        rows_NX = self._nobody(rung_for(len(idle), self._admission_ladder))
+        rows_NX = self._device.nobody(len(idle))
         for line, slot in enumerate(idle.tolist()):
             request = queue.popleft()
             entry = self._index.find(request.prompt_id)
             if entry is None:
                 entry = self._index.add(request.prompt_id)
-                self._prefill(params, request.prompt_P, entry)
-                counters.prefills += 1
+                self._device.prefill(batch.params, request.prompt_P, entry)
+                batch.counters.prefills += 1
             rows_NX[line, :ROW_COLUMNS] = admission_row(slot, entry, request, seed, step)
             if self._forced:
                 rows_NX[line, ROW_COLUMNS:] = forced_line(request, self.settings.capacity)
-            self._slots.place(slot, request, counters.dispatches)
-            shares_noise = self.settings.shares_noise
-            key_W = row_key(seed, step, *request.identity) if shares_noise else None
-            self._drafter.start_row(slot, request.prompt_id, request.prompt_P, key_W)
-        self._admit(rows_NX)
-
-    def _prefill(self, params: Params, prompt_P: Int32Array, entry: int) -> None:
-        bucket = rung_for(len(prompt_P), self._prompt_ladder)
-        padded_P = np.zeros(bucket, np.int32)
-        padded_P[: len(prompt_P)] = prompt_P
-        self._prefixes = self.programs.prefill(params, self._prefixes, padded_P, np.int32(entry))
-
-    def _nobody(self, rows: int) -> Int32Array:
-        """An admission table of that many lines that admits no one."""
-        columns = ROW_COLUMNS + self._forced * self.settings.capacity
-        return np.full((rows, columns), self.settings.slots, np.int32)
-
-    def _everybody(self, room: int) -> Int32Array:
-        """An admission table that starts every slot on one token, with so much room."""
-        rows_NX = self._nobody(self.settings.slots)
-        for slot in range(self.settings.slots):
-            request = RolloutRequest(0, slot, np.zeros(1, np.int32), room)
-            rows_NX[slot, :ROW_COLUMNS] = admission_row(slot, 0, request, 0, 0)
-        rows_NX[:, ROW_COLUMNS:] = -1
-        return rows_NX
-
-    def _admit(self, rows_NX: Int32Array) -> None:
-        self._state = self.programs.admit(self._state, self._prefixes, rows_NX)
-
-    def _advance(self, params: Params, waiting: bool, counters: RolloutCounters) -> RoundResult:
-        """One dispatch: propose, verify, record."""
-        running_B = self._slots.running_B
-        limit_B = np.clip(self._slots.room_B - 1, 0, self.settings.draft_tokens)
-        drafting = perf_counter()
-        plan = self._chooser.plan(self._slots, self._propose(limit_B))
-        drafted = perf_counter()
-        packed = self._dispatch(params, plan, waiting)
-        dispatched = perf_counter()
-        result = self._await(packed)
-        known = perf_counter()
-        rounds_B = plan.rounds_B(running_B, result)
-        self._slots.record(result, rounds_B)
-        counters.record(result, rounds_B, plan.cut_B)
-        committing = perf_counter()
-        self._drafter.commit(result.tokens_BT, result.count_B)
-        recorded = perf_counter()
-        counters.draft_seconds += drafted - drafting + recorded - committing
-        counters.round_seconds += dispatched - drafting + recorded - known
-        counters.device_seconds += known - dispatched
-        seconds = recorded - drafting
-        counters.record_length(plan, running_B, rounds_B, seconds)
-        self._chooser.learn(plan, running_B, result, seconds)
-        return result
-
-    def _propose(self, limit_B: Int32Array) -> Drafts:
-        none = Drafts.none(self.settings.slots, self.settings.draft_tokens)
-        if self.settings.draft_tokens == 0:
-            return none
-        draft_BK, length_B = self._drafter.propose(limit_B)
-        return Drafts(draft_BK, length_B, getattr(self._drafter, "match_length_B", none.match_B))
-
-    def _await(self, packed: jax.Array) -> RoundResult:
-        return unpack_result(jax.device_get(packed), self._best_tokens)
-
-    def _dispatch(self, params: Params, plan: Plan, waiting: bool) -> jax.Array:
-        """Sends one dispatch to the device and returns its packed outcome, not yet awaited."""
-        settings = self.settings
-        if plan.rung.draft_tokens == 0:
-            leave_at = settings.refill_slots if waiting else settings.slots + 1
-            self._state, packed = self.programs.plain(
-                params,
-                state=self._state,
-                leave_at=np.int32(leave_at),
-                most=np.int32(plan.rung.rounds),
-                live=plan.live,
-            )
-        else:
-            drafts_BX = pack_drafts(plan.draft_BK, plan.cut_B)
-            self._state, packed = self.programs.speculative(
-                params, state=self._state, drafts_BX=drafts_BX, live=plan.live
-            )
-        return packed
+            key_W = row_key(seed, step, *request.identity)
+            self._slots.place(slot, request, key_W, batch.counters.dispatches)
+            drafting.start_row(slot, request, key_W if self.settings.shares_noise else None)
+        self._device.admit(rows_NX)

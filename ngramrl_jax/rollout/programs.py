@@ -1,6 +1,6 @@
 """The compiled programs of an engine: each a pure function with its static parts bound.
 
-Legend: B rows, N rows admitted at once, P prompt tokens in a length bucket.
+Legend: B rows, N rows admitted at once, K draft budget, P prompt tokens in a length bucket.
 """
 
 from collections import Counter
@@ -12,6 +12,7 @@ import jax
 from ngramrl_jax.protocols import Params, Policy
 from ngramrl_jax.rollout import admit as admission
 from ngramrl_jax.rollout import round as rounds
+from ngramrl_jax.rollout.foreseen import foreseen_round
 from ngramrl_jax.rollout.round import DecodeRule
 from ngramrl_jax.rollout.state import DecodeState
 
@@ -24,14 +25,18 @@ class Programs:
             every compilation, also one that the persistent cache serves.
     """
 
-    def __init__(self, policy: Policy, rule: DecodeRule, plain_rounds: int) -> None:
+    def __init__(
+        self, policy: Policy, rule: DecodeRule, plain_rounds: int, draft_tokens: int
+    ) -> None:
         """Binds the static parts; nothing is compiled yet."""
         self.compiled: Counter[tuple] = Counter()
         self._policy = policy
         self._rule = rule
         self._plain_rounds = plain_rounds
+        self._draft_tokens = draft_tokens
         jit_round = partial(jax.jit, static_argnames="live", donate_argnames="state")
         self.speculative = jit_round(self._speculative)
+        self.foreseen = jit_round(self._foreseen)
         self.plain = jit_round(self._plain)
         self.prefill = jax.jit(self._prefill, donate_argnames="prefixes")
         self.admit = jax.jit(self._admit, donate_argnames="state")
@@ -42,6 +47,20 @@ class Programs:
         self.compiled["speculative", drafts_BX.shape, live] += 1
         return rounds.speculative_round(
             self._policy, self._rule, params, state, drafts_BX, live=live
+        )
+
+    def _foreseen(
+        self, params: Params, state: DecodeState, table_BX: jax.Array, *, live: int
+    ) -> tuple[DecodeState, jax.Array]:
+        self.compiled["foreseen", table_BX.shape, live] += 1
+        return foreseen_round(
+            self._policy,
+            self._rule,
+            params,
+            state,
+            table_BX,
+            live=live,
+            draft_tokens=self._draft_tokens,
         )
 
     def _plain(

@@ -7,6 +7,13 @@ from ngramrl_jax.rollout.round import VerifierName
 from ngramrl_jax.types import Sampling
 
 DraftLengthName = Literal["auto", "fixed"]
+PrefetchName = Literal["off", "host", "device"]
+
+_NAMES = {
+    "verifier": get_args(VerifierName),
+    "draft_length": get_args(DraftLengthName),
+    "prefetch": get_args(PrefetchName),
+}
 
 
 @dataclass(frozen=True)
@@ -18,7 +25,8 @@ class EngineSettings:
         draft_tokens: K, the draft budget; 0 is plain decoding.
         draft_length: "fixed" verifies K tokens in every round. "auto" chooses each round's length
             up to K by what it promises a second, plain decoding among the choices: then timing
-            decides shapes, and with them the last bits of log-probabilities.
+            decides shapes, and with them the last bits of log-probabilities. Only drafts that are
+            made between rounds can be cut by what they are: "auto" goes with `prefetch` "off".
         max_prompt_tokens: Longest prompt admitted.
         max_new_tokens: Longest response admitted.
         stop_ids: Ids that end a response.
@@ -33,6 +41,14 @@ class EngineSettings:
         wave: Siblings of a group that start in the same wave; 0 starts requests as they come.
         best_tokens: R, how many of the target's most likely tokens are kept of each position, for
             the drafter to learn from; 0 keeps none.
+        prefetch: When drafts are made, see `rollout.pipeline`: "off" between rounds, while the
+            device waits; "host" during the round before, for its likely outcomes, among which the
+            host picks; "device" likewise, but the device picks, and does not wait. Tokens do not
+            depend on it. A drafter that cannot foresee, and K = 0, run as "off".
+        prefetch_candidates: F, outcomes of a row for which drafts are held ready at most.
+        look_up_share: With "device": what it costs to call a round off for a look-up, in rounds;
+            rows that miss run without a draft where that is cheaper. None measures it; then the
+            clock has a say in which rows get drafts, and a run does not repeat bit for bit.
 
     Raises:
         ValueError: A setting lies outside its range.
@@ -51,6 +67,9 @@ class EngineSettings:
     prefix_entries: int = 0
     wave: int = 1
     best_tokens: int = 8
+    prefetch: PrefetchName = "off"
+    prefetch_candidates: int = 16
+    look_up_share: float | None = 0.1
 
     def __post_init__(self) -> None:
         least = {
@@ -63,14 +82,22 @@ class EngineSettings:
             "prefix_entries": 0,
             "wave": 0,
             "best_tokens": 0,
+            "prefetch_candidates": 1,
         }
         for name, low in least.items():
             if getattr(self, name) < low:
                 raise ValueError(f"{name}: found {getattr(self, name)}, allowed: {low} or more")
-        for name, names in (("verifier", VerifierName), ("draft_length", DraftLengthName)):
-            found, allowed = getattr(self, name), get_args(names)
+        for name, allowed in _NAMES.items():
+            found = getattr(self, name)
             if found not in allowed:
                 raise ValueError(f"{name}: found {found}, allowed: {', '.join(allowed)}")
+        if self.look_up_share is not None and not self.look_up_share >= 0.0:
+            raise ValueError(f"look_up_share: found {self.look_up_share}, allowed: 0 or more")
+        if self.prefetch != "off" and self.draft_length != "fixed":
+            raise ValueError(
+                f"draft_length: found {self.draft_length} with prefetch {self.prefetch}, "
+                "allowed: fixed"
+            )
 
     @property
     def shares_noise(self) -> bool:

@@ -82,3 +82,14 @@ def test_a_run_made_before_an_entry_existed_is_taken_up(tmp_path):
     RunFolder(load_config(stored))
     with pytest.raises(ValueError, match="seed: 3 -> 4"):
         RunFolder(load_config(stored, ["seed=4"]))
+
+
+@pytest.mark.parametrize("spelt", ["off", "'off'", "host", "device"])
+def test_prefetching_may_be_off_although_yaml_has_a_mind_of_its_own(tmp_path, spelt):
+    path = tmp_path / "run.yaml"
+    path.write_text(f"rollout:\n  prefetch: {spelt}\n")
+    read = load_config(path)
+    assert read.rollout.prefetch == spelt.strip("'")
+    assert load_config(None, [f"rollout.prefetch={spelt}"]) == read
+    path.write_text(to_yaml(read))
+    assert load_config(path) == read

@@ -263,7 +263,7 @@ def test_one_copy_from_the_device_a_round(monkeypatch):
 
 def test_results_do_not_alias_the_donated_state():
     machine = engine(NoDrafter(2), 2, 0)
-    before = machine._state.cache
+    before = machine._device.state.cache
     machine.generate(TABLE, requests(2), seed=0, step=0, policy_version=0)
     assert before.is_deleted()
 

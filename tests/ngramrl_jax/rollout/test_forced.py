@@ -56,7 +56,16 @@ def forced(recorded, **changes):
         yield {rollout.identity: rollout for rollout in said}, counters
 
 
-@pytest.mark.parametrize("changes", [{}, {"draft_tokens": 0}, {"draft_length": "auto"}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"draft_tokens": 0},
+        {"draft_length": "auto"},
+        {"prefetch": "host"},
+        {"prefetch": "device"},
+    ],
+)
 def test_every_recorded_token_is_said_again(recorded, changes):
     for (rollouts, _), (said, counters) in zip(recorded, forced(recorded, **changes), strict=True):
         for rollout in rollouts:
@@ -65,6 +74,7 @@ def test_every_recorded_token_is_said_again(recorded, changes):
             assert again.truncated == rollout.truncated
             assert np.isfinite(again.logps_N).all()
         assert counters.committed_tokens == sum(len(rollout.tokens_N) for rollout in rollouts)
+        assert counters.prefetch == changes.get("prefetch", "off")
 
 
 def test_the_rounds_are_those_of_the_run_and_of_replay(recorded):

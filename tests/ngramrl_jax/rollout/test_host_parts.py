@@ -106,7 +106,7 @@ def test_slots_record_ragged_rounds():
     slots = SlotTable(rows=3, longest_response=6, best_tokens=2)
     assert slots.idle_rows().tolist() == [0, 1, 2]
     for row, room in ((0, 6), (2, 3)):
-        slots.place(row, RolloutRequest(row, 0, np.ones(4, np.int32), room))
+        slots.place(row, RolloutRequest(row, 0, np.ones(4, np.int32), room), np.zeros(2, np.uint32))
     ones = np.asarray([1, 0, 1], np.int32)
     slots.record(result([[1, 2], [8, 8], [3, 9]], [2, 0, 1], [1, 0, 0], [False] * 3), ones)
     assert slots.length_B[[0, 2]].tolist() == [6, 5]
