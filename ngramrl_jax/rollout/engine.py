@@ -15,6 +15,7 @@ import numpy as np
 
 from ngramrl_jax.host.noise import row_key
 from ngramrl_jax.host.protocol import Drafter
+from ngramrl_jax.host.trees import as_tree_drafter
 from ngramrl_jax.protocols import Params, Policy
 from ngramrl_jax.rollout.admit import ROW_COLUMNS, admission_row
 from ngramrl_jax.rollout.counters import RolloutCounters
@@ -49,12 +50,21 @@ class RolloutEngine:
             drafter: Proposes drafts for `settings.slots` rows; it observes finished rollouts also
                 where K is 0.
             settings: Shapes and schedule.
+
+        Raises:
+            ValueError: Draft trees, with a policy or a drafter that has none.
         """
         self.settings = settings
         best_tokens = min(settings.best_tokens, policy.vocab_size)
-        rule = DecodeRule(settings.sampling, settings.stop_ids, settings.verifier, best_tokens)
+        rule = DecodeRule(
+            settings.sampling,
+            settings.stop_ids,
+            settings.verifier,
+            best_tokens,
+            settings.draft_shape,
+        )
         self.programs = Programs(policy, rule, settings.plain_rounds)
-        self._drafter = drafter
+        self._drafter = as_tree_drafter(drafter) if settings.draft_shape == "tree" else drafter
         self._live_ladder = length_ladder(settings.capacity)
         self._prompt_ladder = length_ladder(settings.max_prompt_tokens)
         # Mostly one row or two are admitted, and every line copies a whole prefix.
@@ -73,7 +83,7 @@ class RolloutEngine:
             self._prefill(params, np.zeros(length, np.int32), entry=0)
         for rows in self._admission_ladder:
             self._admit(self._nobody(rows))
-        no_draft = np.zeros((settings.slots, settings.draft_tokens), np.int32)
+        no_draft = np.zeros((settings.slots, settings.draft_columns), np.int32)
         for live in self._live_ladder:
             self._dispatch(params, no_draft, self._slots.room_B, live, waiting=False)
 
@@ -183,15 +193,15 @@ class RolloutEngine:
         running_B = self._slots.running_B
         limit_B = np.clip(self._slots.room_B - 1, 0, self.settings.draft_tokens)
         drafting = perf_counter()
-        draft_BK, drafted_B = self._propose(limit_B)
+        draft_BX, drafted_B, deepest_B = self._propose(limit_B)
         drafted = perf_counter()
-        packed = self._dispatch(params, draft_BK, drafted_B, self._live(), waiting)
+        packed = self._dispatch(params, draft_BX, drafted_B, self._live(), waiting)
         dispatched = perf_counter()
         result = unpack_result(jax.device_get(packed), self._best_tokens)
         known = perf_counter()
         rounds_B = running_B.astype(np.int32) if self.settings.draft_tokens else result.count_B
         self._slots.record(result, rounds_B)
-        counters.record(result, rounds_B, drafted_B)
+        counters.record(result, rounds_B, drafted_B, deepest_B)
         committing = perf_counter()
         self._drafter.commit(result.tokens_BT, result.count_B)
         recorded = perf_counter()
@@ -200,10 +210,15 @@ class RolloutEngine:
         counters.device_seconds += known - dispatched
         return result
 
-    def _propose(self, limit_B: Int32Array) -> tuple[Int32Array, Int32Array]:
+    def _propose(self, limit_B: Int32Array) -> tuple[Int32Array, Int32Array, Int32Array]:
+        """Columns of the packed drafts, how many tokens they have, and how many in a row."""
         if self.settings.draft_tokens == 0:
-            return np.zeros((self.settings.slots, 0), np.int32), limit_B
-        return self._drafter.propose(limit_B)
+            return np.zeros((self.settings.slots, 0), np.int32), limit_B, limit_B
+        if self.settings.draft_shape == "tree":
+            trees = as_tree_drafter(self._drafter).propose_tree(limit_B)
+            return trees.columns_BX, trees.count_B, trees.deepest_B
+        draft_BK, drafted_B = self._drafter.propose(limit_B)
+        return draft_BK, drafted_B, drafted_B
 
     def _live(self) -> int:
         """The rung that covers every position that the next dispatch may reach."""
@@ -217,7 +232,7 @@ class RolloutEngine:
     def _dispatch(
         self,
         params: Params,
-        draft_BK: Int32Array,
+        draft_BX: Int32Array,
         drafted_B: Int32Array,
         live: int,
         waiting: bool,
@@ -231,6 +246,6 @@ class RolloutEngine:
             )
         else:
             self._state, packed = self.programs.speculative(
-                params, state=self._state, drafts_BX=pack_drafts(draft_BK, drafted_B), live=live
+                params, state=self._state, drafts_BX=pack_drafts(draft_BX, drafted_B), live=live
             )
         return packed

@@ -14,6 +14,7 @@ from ngramrl_jax.rollout import admit as admission
 from ngramrl_jax.rollout import round as rounds
 from ngramrl_jax.rollout.round import DecodeRule
 from ngramrl_jax.rollout.state import DecodeState
+from ngramrl_jax.rollout.tree_round import as_tree_policy, tree_round
 
 
 class Programs:
@@ -31,6 +32,10 @@ class Programs:
         self._rule = rule
         self._plain_rounds = plain_rounds
         jit_round = partial(jax.jit, static_argnames="live", donate_argnames="state")
+        if rule.draft_shape == "tree":
+            self._draft_round = partial(tree_round, as_tree_policy(policy), rule)
+        else:
+            self._draft_round = partial(rounds.speculative_round, policy, rule)
         self.speculative = jit_round(self._speculative)
         self.plain = jit_round(self._plain)
         self.prefill = jax.jit(self._prefill, donate_argnames="prefixes")
@@ -40,9 +45,7 @@ class Programs:
         self, params: Params, state: DecodeState, drafts_BX: jax.Array, *, live: int
     ) -> tuple[DecodeState, jax.Array]:
         self.compiled["speculative", drafts_BX.shape, live] += 1
-        return rounds.speculative_round(
-            self._policy, self._rule, params, state, drafts_BX, live=live
-        )
+        return self._draft_round(params, state, drafts_BX, live=live)
 
     def _plain(
         self, params: Params, state: DecodeState, leave_at: jax.Array, *, live: int

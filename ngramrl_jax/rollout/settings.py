@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from ngramrl_jax.rollout.round import VerifierName
+from ngramrl_jax.rollout.round import DraftShape, VerifierName
 from ngramrl_jax.types import Sampling
 
 
@@ -27,6 +27,8 @@ class EngineSettings:
         wave: Siblings of a group that start in the same wave.
         best_tokens: R, how many of the target's most likely tokens are kept of each position, for
             the drafter to learn from; 0 keeps none.
+        draft_shape: "chain", one continuation of K tokens, or "tree", several that have K tokens
+            together; needs the coupled verifier.
 
     Raises:
         ValueError: A setting lies outside its range.
@@ -44,6 +46,7 @@ class EngineSettings:
     prefix_entries: int = 0
     wave: int = 1
     best_tokens: int = 8
+    draft_shape: DraftShape = "chain"
 
     def __post_init__(self) -> None:
         least = {
@@ -62,6 +65,13 @@ class EngineSettings:
                 raise ValueError(f"{name}: found {getattr(self, name)}, allowed: {low} or more")
         if self.verifier not in ("coupled", "rejection"):
             raise ValueError(f"verifier: found {self.verifier}, allowed: coupled, rejection")
+        if self.draft_shape not in ("chain", "tree"):
+            raise ValueError(f"draft_shape: found {self.draft_shape}, allowed: chain, tree")
+        if self.draft_shape == "tree" and self.verifier != "coupled":
+            raise ValueError(
+                f"draft_shape: found tree with the verifier {self.verifier}, allowed: chain, or "
+                "the verifier coupled"
+            )
 
     @property
     def shares_noise(self) -> bool:
@@ -71,6 +81,11 @@ class EngineSettings:
         arg-max uses none.
         """
         return self.verifier == "coupled" and not self.sampling.greedy
+
+    @property
+    def draft_columns(self) -> int:
+        """Columns of a round's packed drafts: of trees, tokens and parents."""
+        return self.draft_tokens * (2 if self.draft_shape == "tree" else 1)
 
     @property
     def capacity(self) -> int:
