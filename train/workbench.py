@@ -9,8 +9,10 @@ from jax.typing import DTypeLike
 
 from models import checkpoint
 from models.policy import Params, Qwen3Policy
+from ngramrl_jax.host import ngram, ngram_trees
 from ngramrl_jax.host.history import History
-from ngramrl_jax.host.ngram import NgramDrafter, warm_up
+from ngramrl_jax.host.ngram import NgramDrafter
+from ngramrl_jax.host.ngram_trees import NgramTreeDrafter
 from ngramrl_jax.host.no_draft import NoDrafter
 from ngramrl_jax.rollout.engine import RolloutEngine
 from ngramrl_jax.rollout.settings import EngineSettings
@@ -100,8 +102,11 @@ def training_engine(
 ) -> tuple[RolloutEngine, History]:
     """The drafting engine of the training loop and the history that it drafts from."""
     history = History(window=config.window, max_bytes=config.history_mb << 20)
+    ngram.warm_up()
     drafter = NgramDrafter(config.slots, config.draft_tokens, history)
-    warm_up()
+    if config.draft_shape == "tree":
+        ngram_trees.warm_up()
+        drafter = NgramTreeDrafter(config.slots, config.draft_tokens, history)
     return RolloutEngine(policy, drafter, engine_settings(codec, config)), history
 
 
@@ -129,6 +134,7 @@ def engine_settings(codec: TextCodec, config: RolloutConfig) -> EngineSettings:
         stop_ids=codec.stop_ids,
         sampling=rollout_sampling(config),
         verifier=config.verifier,  # pyright: ignore[reportArgumentType]: checked by EngineSettings
+        draft_shape=config.draft_shape,  # pyright: ignore[reportArgumentType]: likewise
         plain_rounds=config.plain_rounds,
         wave=config.wave,
         prefix_entries=config.prefix_entries,

@@ -10,6 +10,7 @@ Legend: B rows, K draft budget, N response tokens that a row has yet to say.
 
 from abc import abstractmethod
 from dataclasses import replace
+
 import numba
 import numpy as np
 

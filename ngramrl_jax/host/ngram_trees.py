@@ -6,6 +6,7 @@ Legend: B rows, N nodes of a tree, the draft budget.
 import numpy as np
 
 from ngramrl_jax.host.checks import as_rows
+from ngramrl_jax.host.history import History
 from ngramrl_jax.host.ngram import NgramDrafter
 from ngramrl_jax.host.tree_draft import draft_trees
 from ngramrl_jax.host.trees import DraftTrees
@@ -39,3 +40,12 @@ class NgramTreeDrafter(NgramDrafter):
             for one in helped:
                 one.result()
         return DraftTrees(tokens_BN, parent_BN, count_B, deepest_B)
+
+
+def warm_up() -> None:
+    """As `ngram.warm_up`, for the kernels of trees."""
+    history = History(window=1)
+    history.observe(0, np.array([1, 2, 1, 2], np.int32), 0)
+    drafter = NgramTreeDrafter(1, 2, history)
+    drafter.start_row(0, 0, np.array([1, 2], np.int32), np.zeros(2, np.uint32))
+    drafter.propose_tree(np.full(1, 2, np.int32))

@@ -30,7 +30,7 @@ class DraftTrees:
 
     @property
     def columns_BX(self) -> Int32Array:
-        """Tokens, then parents: what `rollout.wire.pack_drafts` takes and `unpack_trees` returns."""
+        """Tokens, then parents: what `rollout.wire.pack_drafts` takes."""
         return np.concatenate([self.tokens_BN, self.parent_BN], axis=1)
 
 

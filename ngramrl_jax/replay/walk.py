@@ -45,9 +45,9 @@ class Schedule:
 def walk_step(drafter: Drafter, step: TracedStep, schedule: Schedule) -> Tally:
     """Runs one step's rollouts in the order in which they entered the slots.
 
-    A drafter that proposes trees is taken for that. A drafter may tell the length of the matches
-    that its last drafts continue, one a row, as `match_length_B`; one that may know the future has `reveal(row, rollout)`, called at the start
-    of a row.
+    A drafter that proposes trees is asked for them. A drafter may tell the length of the matches
+    that its last drafts continue, one a row, as `match_length_B`; one that may know the future has
+    `reveal(row, rollout)`, called at the start of a row.
     """
     queue = deque(sorted(step.rollouts, key=lambda rollout: (rollout.started, rollout.slot)))
     rows = _Rows(schedule, max((len(r.tokens_N) for r in step.rollouts), default=0))

@@ -64,7 +64,7 @@ class RolloutEngine:
             settings.draft_shape,
         )
         self.programs = Programs(policy, rule, settings.plain_rounds)
-        self._drafter = as_tree_drafter(drafter) if settings.draft_shape == "tree" else drafter
+        self._drafter = as_tree_drafter(drafter) if settings.drafts_trees else drafter
         self._live_ladder = length_ladder(settings.capacity)
         self._prompt_ladder = length_ladder(settings.max_prompt_tokens)
         # Mostly one row or two are admitted, and every line copies a whole prefix.
@@ -214,7 +214,7 @@ class RolloutEngine:
         """Columns of the packed drafts, how many tokens they have, and how many in a row."""
         if self.settings.draft_tokens == 0:
             return np.zeros((self.settings.slots, 0), np.int32), limit_B, limit_B
-        if self.settings.draft_shape == "tree":
+        if self.settings.drafts_trees:
             trees = as_tree_drafter(self._drafter).propose_tree(limit_B)
             return trees.columns_BX, trees.count_B, trees.deepest_B
         draft_BK, drafted_B = self._drafter.propose(limit_B)

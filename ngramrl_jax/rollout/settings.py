@@ -83,9 +83,14 @@ class EngineSettings:
         return self.verifier == "coupled" and not self.sampling.greedy
 
     @property
+    def drafts_trees(self) -> bool:
+        """Whether the drafter is asked for trees."""
+        return self.draft_shape == "tree" and self.draft_tokens > 0
+
+    @property
     def draft_columns(self) -> int:
         """Columns of a round's packed drafts: of trees, tokens and parents."""
-        return self.draft_tokens * (2 if self.draft_shape == "tree" else 1)
+        return self.draft_tokens * (2 if self.drafts_trees else 1)
 
     @property
     def capacity(self) -> int:

@@ -7,7 +7,7 @@ from tests.support.drafters import OracleDrafter, RandomDrafter
 
 
 def random_trees(rng, limit_B, nodes, low, high, hostile=False) -> DraftTrees:
-    """Trees of random shape and size, as deep as allowed; where `hostile`, of impossible parents."""
+    """Trees of random shape and size; where `hostile`, with impossible parents."""
     rows = len(limit_B)
     tokens_BN = rng.integers(low, high, (rows, nodes), dtype=np.int32)
     parent_BN, depth_BN = np.zeros((2, rows, nodes + 1), np.int32)
