@@ -1,8 +1,7 @@
 """The walk through draft trees: against the oracle, as a chain's, and by the law of what it says.
 
-A correct walk fails the chi-square test with probability ALPHA at most
-(the seed is fixed: once green, it stays green); every planted fault must fail
-the same test.
+A correct walk fails the chi-square test with probability ALPHA (the seed is fixed: once green, it
+stays green); every planted fault must fail the same test.
 """
 
 import jax
@@ -155,8 +154,8 @@ def keyed_by_node(key_B, length_B, depth_BT):
     return position_keys(key_B, length_B, depth_BT.shape[1])
 
 
-def noise_of_its_own(key_B, length_B, depth_BT):
-    """Siblings are followed by chance: each node has fresh noise, the root's child the root's."""
+def one_noise_for_all(key_B, length_B, depth_BT):
+    """All tokens of a tree have the root's noise."""
     return position_keys(key_B, length_B, 1)[:, jnp.zeros(depth_BT.shape[1], jnp.int32)]
 
 
@@ -164,9 +163,8 @@ def any_sibling(logp, token, parent, count, sees, noise):
     """Accepts the first node half of the time, whether or not it was sampled."""
     verdict, path = verify_tree(logp, token, parent, count, sees, noise)
     forced = noise[:, 0, 0] > 0
-    tokens = jnp.where(
-        forced[:, None], verdict.tokens_BT.at[:, 0].set(token[0, 0]), verdict.tokens_BT
-    )
+    first_B = jnp.where(forced, token[:, 0], verdict.tokens_BT[:, 0])
+    tokens = verdict.tokens_BT.at[:, 0].set(first_B)
     return verdict._replace(tokens_BT=tokens), path
 
 
@@ -181,7 +179,7 @@ def test_texts_follow_the_law():
 
 @pytest.mark.parametrize(
     ("keys", "law"),
-    [(keyed_by_node, verify), (noise_of_its_own, verify), (depth_keys, any_sibling)],
+    [(keyed_by_node, verify), (one_noise_for_all, verify), (depth_keys, any_sibling)],
 )
 def test_planted_faults_are_caught(keys, law):
     assert not follows_the_law(keys, law)
