@@ -5,16 +5,19 @@ Best first, no tree of as many nodes has a larger expected number of kept tokens
 right (Ringel and Romano, "DDTree", proposition 1, on trees of a known law). A candidate x of mass q
 after a match of m tokens is taken to be what the target says there with chance
 
-    (m + 1/2) / (m + 1)  *  q(x) exp(g(x)) / sum over y of q(y) exp(g(y))
+    (m + 0.3) / (m + 1)  *  exp((log q(x) + g(x)) / s) / the sum of that over all candidates
 
-where g is the target's own Gumbel noise at that position, 0 where the row's key is not known. The
-target says the largest log p + g; if its log p differs from log q by Gumbel noise of its own, the
-second factor is the chance of each (Gumbel-max). The first one is for what no match has said.
+where g is the target's own Gumbel noise at that position. The target says the largest log p + g; if
+its log p differs from log q by Gumbel noise of scale s, the second factor is the chance of each.
+How good q is hangs on the match: s = 2.8 / sqrt(m), as our traces have it from m = 1 to 31 on two
+workloads (DECISIONS.md). The first factor is for what no match has said. Without the row's key g is
+0 and s is 1: the shares themselves.
 
 Legend: B rows, N nodes of a tree, X candidates for one token, F matches followed, D candidates kept
 for one token, E candidates after all nodes.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -25,10 +28,14 @@ from ngramrl_jax.host.draft import Rows, Rule
 from ngramrl_jax.host.kernel import kernel
 from ngramrl_jax.host.log import Log
 from ngramrl_jax.host.noise import exponential, threefry
+from ngramrl_jax.host.search import LONGEST
 from ngramrl_jax.types import Int32Array
 
 BRANCHES = 8  # children of a node, at most
 _UNLIKELY = 2.0**-10  # a candidate of a smaller share is not worth its noise
+_SCALE = 2.8
+_SEEN = 0.3
+_WHOLE = 4 * LONGEST  # how long matches of LONGEST tokens or more are taken to be
 _ROOT = 0
 
 
@@ -47,8 +54,8 @@ class _Open(NamedTuple):
 
 
 @kernel
-def _weigh(ids_X, mass_X, candidates, keyed, key_W, position):
-    """Turns masses into mass * exp(noise), 0 for unlikely ones; returns their sum."""
+def _weigh(ids_X, mass_X, candidates, matched, keyed, key_W, position):
+    """Turns masses into what chances are proportional to, 0 for unlikely ones; returns the sum."""
     total = mass_X[:candidates].sum()
     likely = 0
     for x in range(candidates):
@@ -60,6 +67,10 @@ def _weigh(ids_X, mass_X, candidates, keyed, key_W, position):
         for x in range(candidates):
             if mass_X[x] > 0.0:
                 mass_X[x] /= exponential(high, low, ids_X[x])
+        largest = mass_X[:candidates].max()
+        power = math.sqrt(max(matched, 1)) / _SCALE
+        for x in range(candidates):
+            mass_X[x] = (mass_X[x] / largest) ** power
     return mass_X[:candidates].sum()
 
 
@@ -96,7 +107,8 @@ def _grow(log, rows, rule, row, limit, tokens_N, parent_N):
     nodes = tokens_N.size
     text_S, end = rows.text_BS[row], rows.end_B[row]
     keyed, key_W = rule.noise and rows.keyed_B[row], rows.key_BW[row]
-    depth_N, matches_N, length_N = np.zeros((3, nodes + 1), np.int64)
+    depth_N = np.zeros(nodes + 1, np.int64)
+    matches_N, length_N = np.zeros_like(depth_N), np.zeros_like(depth_N)
     found_NF, own_F = np.empty((nodes + 1, rule.followed), np.int32), np.empty(1, np.int32)
     ids_X, mass_X = np.empty(CANDIDATES, np.int32), np.empty(CANDIDATES, np.float64)
     most = (nodes + 1) * BRANCHES
@@ -117,7 +129,8 @@ def _grow(log, rows, rule, row, limit, tokens_N, parent_N):
             depth_N[node] = depth_N[parent] + 1
             deepest = max(deepest, depth_N[node])
             found_NF[node] = found_NF[parent]
-            before = Place(end + depth_N[parent], matches_N[parent], length_N[parent])
+            matches, length = np.int64(matches_N[parent]), np.int64(length_N[parent])
+            before = Place(end + depth_N[parent], matches, length)
             place = one_on(log, before, found_NF[node], token)
         if node == nodes or depth_N[node] == limit:
             continue
@@ -128,9 +141,10 @@ def _grow(log, rows, rule, row, limit, tokens_N, parent_N):
         matches_N[node], length_N[node] = place.matches, place.length
         if node == _ROOT:
             first_length = matched
-        weight = _weigh(ids_X, mass_X, candidates, keyed, key_W, place.here)
+        known = matched if matched < LONGEST else _WHOLE
+        weight = _weigh(ids_X, mass_X, candidates, known, keyed, key_W, place.here)
         if weight > 0.0:
-            scale = reach * (matched + 0.5) / (matched + 1.0) / weight
+            scale = reach * (known + _SEEN) / (known + 1.0) / weight
             entries = _open_best(ids_X, mass_X, candidates, node, scale, opened, entries)
     return nodes, deepest, first_length
 

@@ -143,3 +143,12 @@ def test_the_mask_of_a_chain_is_the_causal_one():
     mask = jax.jit(partial(tree_mask, live=9))(chain, position_B)  # row 2 runs past the end
     position_BT = np.asarray(position_B)[:, None] + np.arange(4)[None]
     np.testing.assert_array_equal(mask, np.arange(9)[None, None] <= position_BT[:, :, None])
+
+
+def test_a_path_is_moved_in_place():
+    cache = kv.KVCache(*(jax.ShapeDtypeStruct((2, 4, 2, 512, 16), jnp.float32) for _ in range(2)))
+    position_B, count_B = (jax.ShapeDtypeStruct((4,), jnp.int32) for _ in range(2))
+    path_BT = jax.ShapeDtypeStruct((4, 5), jnp.int32)
+    jitted = jax.jit(keep_path, donate_argnums=0)
+    memory = jitted.lower(cache, position_B, path_BT, count_B).compile().memory_analysis()
+    assert memory.temp_size_in_bytes < cache.key_LBJSE.size * 4 / 10
