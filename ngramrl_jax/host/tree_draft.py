@@ -2,8 +2,8 @@
 """The kernels that draft trees: again and again, the candidate most likely reached becomes a node.
 
 Best first, no tree of as many nodes has a larger expected number of kept tokens, if the chances are
-right (Ringel and Romano, "DDTree", proposition 1, on trees of a known law). A candidate x of mass q
-after a match of m tokens is taken to be what the target says there with chance
+right (as for DDTree, propositions 1 and 2). A candidate x of mass q after a match of m tokens is
+taken to be what the target says there with chance
 
     (m + 0.3) / (m + 1)  *  exp((log q(x) + g(x)) / s) / the sum of that over all candidates
 
