@@ -20,6 +20,7 @@ from models import cache as kv
 from models.attention import AttentionName, check_attention
 from models.config import ModelConfig
 from models.qwen3 import Qwen3
+from models.tree import keep_path
 
 Params = dict[str, Any]
 
@@ -91,6 +92,41 @@ class Qwen3Policy:
         """Returns the cache as it is: rejected positions are written over later."""
         del position_B, count_B
         return cache
+
+    def forward_tree(
+        self,
+        params: Params,
+        tokens_BT: jax.Array,
+        sees_BTT: jax.Array,
+        position_B: jax.Array,
+        cache: kv.KVCache,
+        *,
+        live: int,
+    ) -> tuple[jax.Array, kv.KVCache]:
+        """Runs draft trees and stores their keys and values, token t at place `position_B + t`.
+
+        Args:
+            params: Parameters, as from `init_params`.
+            tokens_BT: int32 ids, each row's root first.
+            sees_BTT: bool, what each token sees of its tree: itself and the way to it.
+            position_B: int32, position of each row's root; a token's is deeper by its depth.
+            cache: Holds positions `0 .. position_B[b] - 1` of row b.
+            live: Static, at most the capacity; only cache places `< live` are read.
+
+        Returns:
+            `logits_BTV` float32 and the new cache, of which `commit_path` keeps one way.
+        """
+        model = self._model(params)
+        hidden_BTD, cache = model.cached_hidden(
+            tokens_BT, position_B, cache, live=live, sees_BTT=sees_BTT
+        )
+        return self._without_padding(model.logits(hidden_BTD)), cache
+
+    def commit_path(
+        self, cache: kv.KVCache, position_B: jax.Array, path_BT: jax.Array, count_B: jax.Array
+    ) -> kv.KVCache:
+        """Tokens `path_BT[b, :count_B[b]]` of the tree take the places from the root's on."""
+        return keep_path(cache, position_B, path_BT, count_B)
 
     def insert(
         self, cache: kv.KVCache, prefixes: kv.KVCache, source_B: jax.Array, slot_B: jax.Array

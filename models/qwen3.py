@@ -17,6 +17,7 @@ from models.attention import AttentionName, attention
 from models.config import ModelConfig
 from models.layers import INIT_SCALE, Block, Linear, RMSNorm
 from models.rope import rope_phases
+from models.tree import tree_mask
 
 
 class Qwen3(nnx.Module):
@@ -87,7 +88,13 @@ class Qwen3(nnx.Module):
         return self.norm(x_BTD)
 
     def cached_hidden(
-        self, tokens_BT: jax.Array, position_B: jax.Array, cache: kv.KVCache, *, live: int
+        self,
+        tokens_BT: jax.Array,
+        position_B: jax.Array,
+        cache: kv.KVCache,
+        *,
+        live: int,
+        sees_BTT: jax.Array | None = None,
     ) -> tuple[jax.Array, kv.KVCache]:
         """Hidden states of the next T tokens of every row; their keys and values are stored.
 
@@ -96,15 +103,21 @@ class Qwen3(nnx.Module):
             position_B: int32, the position of each row's first token.
             cache: Holds positions `0 .. position_B[b] - 1` of row b.
             live: Static; only cache positions `< live` are read.
+            sees_BTT: Where the tokens are a tree (root first): bool, what each sees of it. A token
+                then stands at the root's position + its depth, in the place that it would have in
+                a chain.
 
         Returns:
             `hidden_BTD` as from `hidden`, and the cache with the new tokens in it.
         """
         T = tokens_BT.shape[1]
         position_BT = position_B[:, None] + jnp.arange(T, dtype=jnp.int32)[None, :]
-        phases = self._phases(position_BT)
         # written first, then read back: one mask covers the prefix and the new tokens
         mask_BTS = jnp.arange(live, dtype=jnp.int32)[None, None, :] <= position_BT[:, :, None]
+        if sees_BTT is not None:
+            position_BT = position_B[:, None] + jnp.sum(sees_BTT, axis=2, dtype=jnp.int32) - 1
+            mask_BTS = tree_mask(sees_BTT, position_B, live)
+        phases = self._phases(position_BT)
         structure, state_L = nnx.split(self.layers)
 
         # The cache is carried, never scanned over: as xs/ys XLA would copy all of it every call.

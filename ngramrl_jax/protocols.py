@@ -70,3 +70,49 @@ class Policy(Protocol):
         cache may have a smaller capacity; the rest of the row keeps what it held.
         """
         ...
+
+
+class TreePolicy(Policy, Protocol):
+    """A policy that can also run draft trees: T tokens of a row that are not one text.
+
+    Token 0 is the root, the row's last committed token, at position `position_B[b]`; each other
+    token continues one that comes before it. A token's *place* in the cache,
+    `position_B[b] + t`, says nothing of its position in the text, which is `position_B[b]` + its
+    depth.
+    """
+
+    def forward_tree(
+        self,
+        params: Params,
+        tokens_BT: jax.Array,
+        sees_BTT: jax.Array,
+        position_B: jax.Array,
+        cache: Cache,
+        *,
+        live: int,
+    ) -> tuple[jax.Array, Cache]:
+        """Runs the trees' tokens and stores their keys and values, token t at its place.
+
+        Args:
+            params: Parameters of the model.
+            tokens_BT: int32 ids, the root first.
+            sees_BTT: bool, `sees_BTT[b, t, u]` is True where u is t or on the way to it. Its row
+                sums less 1 are the depths.
+            position_B: int32, position and place of each row's root.
+            cache: Holds positions `0 .. position_B[b] - 1` of row b, which every token sees.
+            live: Static; as in `forward`, for places.
+
+        Returns:
+            `logits_BTV` float32, the next-token logits after each token, and the new cache.
+        """
+        ...
+
+    def commit_path(
+        self, cache: Cache, position_B: jax.Array, path_BT: jax.Array, count_B: jax.Array
+    ) -> Cache:
+        """Keeps the first `count_B[b]` tokens of a path through the tree just run.
+
+        Token `path_BT[b, i]` of the tree becomes that of position `position_B[b] + i`. Paths start
+        at the root, and rise.
+        """
+        ...

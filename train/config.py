@@ -101,6 +101,8 @@ class RolloutConfig:
         top_k: Of the adjusted distribution; 0 is off.
         top_p: Of the adjusted distribution; 1 is off.
         verifier: coupled or rejection.
+        draft_shape: chain, one continuation of `draft_tokens` tokens, or tree, several that have as
+            many together; a tree needs the coupled verifier, draft_length fixed and prefetch off.
         window: Rollouts kept per prompt.
         history_mb: Bound on the whole history, in 2**20 bytes.
         plain_rounds: Plain rounds in one dispatch.
@@ -122,6 +124,7 @@ class RolloutConfig:
     top_k: int = 0
     top_p: float = 1.0
     verifier: str = "coupled"
+    draft_shape: str = "chain"
     window: int = 32
     history_mb: int = 256
     plain_rounds: int = 16

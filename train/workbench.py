@@ -10,8 +10,10 @@ from jax.typing import DTypeLike
 
 from models import checkpoint
 from models.policy import Params, Qwen3Policy
+from ngramrl_jax.host import ngram, ngram_trees
 from ngramrl_jax.host.history import History
-from ngramrl_jax.host.ngram import NgramDrafter, warm_up
+from ngramrl_jax.host.ngram import NgramDrafter
+from ngramrl_jax.host.ngram_trees import NgramTreeDrafter
 from ngramrl_jax.host.no_draft import NoDrafter
 from ngramrl_jax.host.outcomes import Budget
 from ngramrl_jax.rollout.engine import RolloutEngine
@@ -120,14 +122,17 @@ def training_engine(
     costs is not measured.
     """
     history = History(window=config.window, max_bytes=config.history_mb << 20)
-    drafter = NgramDrafter(
+    kind = NgramTreeDrafter if config.draft_shape == "tree" else NgramDrafter
+    drafter = kind(
         config.slots,
         config.draft_tokens,
         history,
         budget=Budget(config.prefetch_candidates),
         stop_ids=codec.stop_ids,
     )
-    warm_up()
+    ngram.warm_up()
+    if config.draft_shape == "tree":
+        ngram_trees.warm_up()
     settings = engine_settings(codec, config)
     if not deterministic:
         length = cast(DraftLengthName, config.draft_length)  # checked by EngineSettings
@@ -159,6 +164,7 @@ def engine_settings(codec: TextCodec, config: RolloutConfig) -> EngineSettings:
         stop_ids=codec.stop_ids,
         sampling=rollout_sampling(config),
         verifier=config.verifier,  # pyright: ignore[reportArgumentType]: checked by EngineSettings
+        draft_shape=config.draft_shape,  # pyright: ignore[reportArgumentType]: likewise
         plain_rounds=config.plain_rounds,
         wave=config.wave,
         prefix_entries=config.prefix_entries,

@@ -28,6 +28,7 @@ K = 16
 OURS = "ngram"
 NAMES = {
     OURS: "**ours**",
+    "ngram_tree": "**ours at its best** (trees of 16)",
     "ngram_blind": "ours, blind to the noise",
     ORACLE: "oracle chain",
     "none": "plain decoding",

@@ -19,14 +19,8 @@ Legend: K draft budget, N response tokens that a row has yet to say, X candidate
 
 import numpy as np
 
-from benchmarks.drafting.foreseen import (
-    CANDIDATES,
-    ForeseenDrafter,
-    candidate_law,
-    kernel,
-    one_on,
-    start_of_draft,
-)
+from benchmarks.drafting.foreseen import ForeseenDrafter, kernel
+from ngramrl_jax.host.candidates import CANDIDATES, candidate_law, one_on, start_of_draft
 from ngramrl_jax.host.draft import Rows, Rule
 from ngramrl_jax.host.history import History
 from ngramrl_jax.types import Rollout

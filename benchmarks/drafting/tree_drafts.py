@@ -22,15 +22,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.drafting.foreseen import (
-    CANDIDATES,
-    ForeseenDrafter,
-    Place,
-    candidate_law,
-    kernel,
-    one_on,
-    start_of_draft,
-)
+from benchmarks.drafting.foreseen import ForeseenDrafter, kernel
+from ngramrl_jax.host.candidates import CANDIDATES, Place, candidate_law, one_on, start_of_draft
 from ngramrl_jax.host.draft import Rows, Rule
 from ngramrl_jax.host.history import History
 from ngramrl_jax.host.log import NONE

@@ -8,6 +8,7 @@ import numpy as np
 from ngramrl_jax.evidence.subject import Effort, Subject
 from ngramrl_jax.host.history import History
 from ngramrl_jax.host.ngram import NgramDrafter
+from ngramrl_jax.host.ngram_trees import NgramTreeDrafter
 from ngramrl_jax.host.no_draft import NoDrafter
 from ngramrl_jax.host.outcomes import Budget
 from ngramrl_jax.rollout.engine import RolloutEngine
@@ -25,7 +26,8 @@ def drafted_epochs(subject: Subject, effort: Effort) -> list[list[Rollout]]:
     promises the same law, but not the same tokens.
     """
     settings = replace(subject.settings, verifier="coupled")
-    drafter = NgramDrafter(
+    kind = NgramTreeDrafter if settings.drafts_trees else NgramDrafter
+    drafter = kind(
         settings.slots,
         settings.draft_tokens,
         History(window=WINDOW),

@@ -96,6 +96,7 @@ def draw(
         max_new_tokens=DRAFTED + 1,
         prefix_entries=len(contexts),
         verifier=verifier,
+        draft_shape="chain",
     )
     drafter = _drafter(kind, subject, contexts)
     engine = RolloutEngine(subject.policy, drafter, settings)

@@ -51,6 +51,39 @@ class TablePolicy:
         """Rejected tokens are written over later."""
         return cache
 
+    def forward_tree(
+        self,
+        params: jax.Array,
+        tokens_BT: jax.Array,
+        sees_BTT: jax.Array,
+        position_B: jax.Array,
+        cache: jax.Array,
+        *,
+        live: int,
+    ) -> tuple[jax.Array, jax.Array]:
+        """As `forward`, but the token before is the deepest of those that a token sees."""
+        _, cache = self.forward(params, tokens_BT, position_B, cache, live=live)
+        T = tokens_BT.shape[1]
+        depth_BT = jnp.sum(sees_BTT, axis=2, dtype=jnp.int32)
+        others_BTT = sees_BTT & ~jnp.eye(T, dtype=jnp.bool_)[None]
+        parent_BT = jnp.argmax(jnp.where(others_BTT, depth_BT[:, None], 0), axis=2)
+        before_BT = jnp.take_along_axis(tokens_BT, parent_BT, axis=1)
+        last_B1 = jnp.maximum(position_B - 1, 0)[:, None]
+        root_B1 = jnp.where(position_B[:, None] > 0, jnp.take_along_axis(cache, last_B1, 1), 0)
+        before_BT = jnp.where(depth_BT > 1, before_BT, root_B1)
+        return params[before_BT, tokens_BT], cache
+
+    def commit_path(
+        self, cache: jax.Array, position_B: jax.Array, path_BT: jax.Array, count_B: jax.Array
+    ) -> jax.Array:
+        """The tokens of the path take the places from the root's on."""
+        rows, capacity = cache.shape
+        step_1T = jnp.arange(path_BT.shape[1], dtype=jnp.int32)[None]
+        source_BT = jnp.minimum(position_B[:, None] + path_BT, capacity - 1)
+        place_BT = jnp.where(step_1T < count_B[:, None], position_B[:, None] + step_1T, capacity)
+        path_ids_BT = jnp.take_along_axis(cache, source_BT, axis=1)
+        return cache.at[jnp.arange(rows)[:, None], place_BT].set(path_ids_BT, mode="drop")
+
     def insert(
         self, cache: jax.Array, prefixes: jax.Array, source_B: jax.Array, slot_B: jax.Array
     ) -> jax.Array:

@@ -25,10 +25,10 @@ _READING = """\
 how to read the tables:
   all, cold, warm  tokens per forward (plain decoding: 1) over all steps, over the first epoch, and
                    over the last 30 % of steps; a file of JSON lines has no warm steps
-  drafted          draft tokens in a round of a row
+  drafted          draft tokens in a round of a row, of a tree those of all branches
   accepted         those of them that were kept
   rate             accepted / drafted
-  at 1 .. at 16    of the drafts that had an i-th token, the share that kept it
+  at 1 .. at 16    of the drafts that had an i-th token (on any branch), the share that kept it
   µs/proposal      time inside the drafter for a round of a row, on this machine
   B/token          memory of the history for each token that it holds, where the drafter tells
 "earlier rollouts cover" is the share of a rollout's tokens that lie in runs of 4 or more tokens
@@ -37,6 +37,7 @@ that earlier rollouts of its prompt hold; "in runs of" is the mean length of the
 
 drafters:
   ngram                   ours, with the history as the run had it
+  ngram_tree              ours with several continuations in a round: a tree of K tokens
   ngram_blind             ours without the target's noise
   none                    plain decoding
   prompt_lookup_hf        prompt look-up by the rule of Hugging Face's transformers

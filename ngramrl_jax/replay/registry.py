@@ -7,6 +7,7 @@ from functools import partial
 from ngramrl_jax.host.draft import Rule
 from ngramrl_jax.host.history import History
 from ngramrl_jax.host.ngram import DEFAULT_RULE, NgramDrafter
+from ngramrl_jax.host.ngram_trees import NgramTreeDrafter
 from ngramrl_jax.host.no_draft import NoDrafter
 from ngramrl_jax.host.peers import PEERS
 from ngramrl_jax.host.protocol import Drafter
@@ -21,15 +22,20 @@ ORACLE = "oracle"
 def factories(header: TraceHeader) -> dict[str, Factory]:
     """What makes each drafter, for so many rows and draft tokens; `ngram` as the run had it.
 
-    `ngram_blind` is the same without the target's noise.
+    `ngram_tree` drafts trees of as many nodes, `ngram_blind` is without the target's noise.
     """
 
     def ngram(rows: int, draft_tokens: int, rule: Rule = DEFAULT_RULE) -> Drafter:
         history = History(header.window, header.history_bytes)
         return NgramDrafter(rows, draft_tokens, history, rule)
 
+    def ngram_tree(rows: int, draft_tokens: int) -> Drafter:
+        history = History(header.window, header.history_bytes)
+        return NgramTreeDrafter(rows, draft_tokens, history)
+
     return {
         "ngram": ngram,
+        "ngram_tree": ngram_tree,
         "ngram_blind": partial(ngram, rule=Rule(noise=False)),
         "none": NoDrafter,
         **PEERS,

@@ -133,7 +133,7 @@ def _of_drafter(source: Source, by_step: Mapping[int, Tally], draft_tokens: int)
     steps = list(by_step)
     whole = total(by_step.values(), draft_tokens)
     rounds = max(whole.row_rounds, 1)
-    drafted, kept = int(whole.drafted_K.sum()), int(whole.kept_K.sum())
+    drafted, kept = whole.drafted_tokens, int(whole.kept_K.sum())
     return {
         "tokens_per_forward": {
             "all": whole.tokens_per_forward,

@@ -24,7 +24,9 @@ class Tally:
         draft_tokens: K.
         tokens: Committed.
         row_rounds: Rounds, counted once for each row in them.
-        drafted_K: How often an i-th draft token was proposed.
+        drafted_tokens: Draft tokens that were verified.
+        drafted_K: How often a draft had an i-th token one after the other; of a tree, its longest
+            branch.
         kept_K: How often it was committed.
         lengths: How often a draft had 0, 1, ... K tokens.
         matches: How often a draft continued a match of 0, 1, ... `LONGEST_MATCH` or more tokens;
@@ -35,6 +37,7 @@ class Tally:
     draft_tokens: int
     tokens: int = 0
     row_rounds: int = 0
+    drafted_tokens: int = 0
     drafted_K: Counts = field(init=False)
     kept_K: Counts = field(init=False)
     lengths: Counts = field(init=False)
@@ -51,15 +54,17 @@ class Tally:
         self,
         running_B: BoolArray,
         length_B: Int32Array,
+        deepest_B: Int32Array,
         kept_B: Int32Array,
         count_B: Int32Array,
         match_B: Int32Array | None,
     ) -> None:
-        """Adds one round of the running rows."""
+        """Adds one round of the running rows, whose drafts have `length_B` tokens in all."""
         position_1K = np.arange(self.draft_tokens)[None, :]
         self.tokens += int(count_B.sum())
         self.row_rounds += int(running_B.sum())
-        self.drafted_K += (position_1K < length_B[:, None]).sum(axis=0)
+        self.drafted_tokens += int(length_B.sum())
+        self.drafted_K += (position_1K < deepest_B[:, None]).sum(axis=0)
         self.kept_K += (position_1K < kept_B[:, None]).sum(axis=0)
         self.lengths += np.bincount(length_B[running_B], minlength=self.draft_tokens + 1)
         if match_B is not None:

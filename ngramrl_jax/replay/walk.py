@@ -10,11 +10,14 @@ Legend: B rows, T = K + 1 tokens of a round, K draft budget, N response tokens.
 from collections import deque
 from dataclasses import dataclass
 from time import perf_counter
+from typing import NamedTuple
 
 import numpy as np
 
 from ngramrl_jax.host.noise import row_key
 from ngramrl_jax.host.protocol import Drafter
+from ngramrl_jax.host.tree_draft import true_depths
+from ngramrl_jax.host.trees import DraftTrees, as_tree_drafter
 from ngramrl_jax.replay.tally import Tally
 from ngramrl_jax.trace.records import TracedStep
 from ngramrl_jax.types import Int32Array, Rollout
@@ -42,9 +45,9 @@ class Schedule:
 def walk_step(drafter: Drafter, step: TracedStep, schedule: Schedule) -> Tally:
     """Runs one step's rollouts in the order in which they entered the slots.
 
-    A drafter may tell the length of the matches that its last drafts continue, one a row, as
-    `match_length_B`; one that may know the future has `reveal(row, rollout)`, called at the start
-    of a row.
+    A drafter that proposes trees is asked for them. A drafter may tell the length of the matches
+    that its last drafts continue, one a row, as `match_length_B`; one that may know the future has
+    `reveal(row, rollout)`, called at the start of a row.
     """
     queue = deque(sorted(step.rollouts, key=lambda rollout: (rollout.started, rollout.slot)))
     rows = _Rows(schedule, max((len(r.tokens_N) for r in step.rollouts), default=0))
@@ -57,11 +60,12 @@ def walk_step(drafter: Drafter, step: TracedStep, schedule: Schedule) -> Tally:
         running_B = rows.running_B
         limit_B = np.clip(rows.room_B - 1, 0, schedule.draft_tokens)
         began = perf_counter()
-        draft_BK, length_B = drafter.propose(limit_B)
+        drafts = _propose(drafter, limit_B)
         proposed = perf_counter()
-        tokens_BT, count_B, kept_B = rows.advance(draft_BK, length_B)
+        tokens_BT = rows.ahead()
+        count_B, kept_B = rows.advance(drafts.accepted(tokens_BT))
         matched_B = getattr(drafter, "match_length_B", None)
-        tally.record(running_B, length_B, kept_B, count_B, matched_B)
+        tally.record(running_B, drafts.count_B, drafts.deepest_B, kept_B, count_B, matched_B)
         verified = perf_counter()
         drafter.commit(tokens_BT, count_B)
         tally.seconds += perf_counter() - verified + proposed - began
@@ -69,6 +73,51 @@ def walk_step(drafter: Drafter, step: TracedStep, schedule: Schedule) -> Tally:
             drafter.finish_row(row)
             drafter.observe(rollout.prompt_id, rollout.tokens_N, step.step, rollout.best)
     return tally
+
+
+class _Chains(NamedTuple):
+    """Drafts of one branch, with what `DraftTrees` also has."""
+
+    draft_BK: Int32Array
+    count_B: Int32Array
+
+    @property
+    def deepest_B(self) -> Int32Array:
+        """All tokens of a chain come one after the other."""
+        return self.count_B
+
+    def accepted(self, ahead_BT: Int32Array) -> Int32Array:
+        """How many draft tokens from the first on are the tokens ahead."""
+        slot_1K = np.arange(self.draft_BK.shape[1], dtype=np.int32)[None, :]
+        agrees_BK = (self.draft_BK == ahead_BT[:, :-1]) & (slot_1K < self.count_B[:, None])
+        return np.logical_and.accumulate(agrees_BK, axis=1).sum(axis=1, dtype=np.int32)
+
+
+class _Trees(NamedTuple):
+    """Draft trees, likewise."""
+
+    trees: DraftTrees
+
+    @property
+    def count_B(self) -> Int32Array:
+        """Nodes of each tree."""
+        return self.trees.count_B
+
+    @property
+    def deepest_B(self) -> Int32Array:
+        """Those of its longest branch."""
+        return self.trees.deepest_B
+
+    def accepted(self, ahead_BT: Int32Array) -> Int32Array:
+        """How many nodes from the root on are the tokens ahead."""
+        trees = self.trees
+        return true_depths(trees.tokens_BN, trees.parent_BN, trees.count_B, ahead_BT)
+
+
+def _propose(drafter: Drafter, limit_B: Int32Array) -> _Chains | _Trees:
+    if hasattr(drafter, "propose_tree"):
+        return _Trees(as_tree_drafter(drafter).propose_tree(limit_B))
+    return _Chains(*drafter.propose(limit_B))
 
 
 def _start(drafter: Drafter, row: int, rollout: Rollout, step: int, schedule: Schedule) -> None:
@@ -91,8 +140,9 @@ class _Rows:
         self.room_B = np.zeros(schedule.slots, np.int32)
         self._said_B = np.zeros(schedule.slots, np.int32)
         self._left_B = np.zeros(schedule.slots, np.int32)
-        # A round may look K + 1 tokens past the end.
-        self._text_BN = np.zeros((schedule.slots, longest + schedule.draft_tokens + 1), np.int32)
+        self._round_tokens = schedule.draft_tokens + 1
+        # A round may look past the end.
+        self._text_BN = np.zeros((schedule.slots, longest + self._round_tokens), np.int32)
 
     @property
     def running_B(self) -> np.ndarray:
@@ -112,19 +162,18 @@ class _Rows:
         self._left_B[row] = length
         self.room_B[row] = length if rollout.truncated else max(length, self._most)
 
-    def advance(
-        self, draft_BK: Int32Array, length_B: Int32Array
-    ) -> tuple[Int32Array, Int32Array, Int32Array]:
-        """Verifies drafts against what was said: `tokens_BT`, `count_B` and `kept_B` of a round."""
-        offset_1T = np.arange(draft_BK.shape[1] + 1, dtype=np.int32)[None, :]
-        ahead_BT = np.take_along_axis(self._text_BN, self._said_B[:, None] + offset_1T, axis=1)
-        agrees_BK = (draft_BK == ahead_BT[:, :-1]) & (offset_1T[:, :-1] < length_B[:, None])
-        accepted_B = np.logical_and.accumulate(agrees_BK, axis=1).sum(axis=1, dtype=np.int32)
+    def ahead(self) -> Int32Array:
+        """The next K + 1 tokens of every row: `tokens_BT` of a round."""
+        step_1T = np.arange(self._round_tokens, dtype=np.int32)[None, :]
+        return np.take_along_axis(self._text_BN, self._said_B[:, None] + step_1T, axis=1)
+
+    def advance(self, accepted_B: Int32Array) -> tuple[Int32Array, Int32Array]:
+        """Commits what was accepted and one token more: `count_B` and `kept_B` of a round."""
         count_B = np.minimum(accepted_B + 1, self._left_B)
         self._said_B += count_B
         self._left_B -= count_B
         self.room_B -= count_B
-        return ahead_BT, count_B, np.minimum(accepted_B, count_B)
+        return count_B, np.minimum(accepted_B, count_B)
 
     def take_finished(self) -> list[tuple[int, Rollout]]:
         """Takes what has been said to its end out of the slots, in their order."""

@@ -1,6 +1,6 @@
 """What the next dispatch runs: a drafted round of some K, or plain rounds.
 
-Legend: B rows, K draft budget, T token columns of a result.
+Legend: B rows, K draft budget, X columns of packed drafts, T token columns of a result.
 """
 
 from collections.abc import Iterator
@@ -31,20 +31,23 @@ class Drafts:
     """What a drafter proposed.
 
     Attributes:
-        draft_BK: int32.
-        length_B: int32, how many of them count.
+        draft_BX: int32, K tokens of a chain; of a tree the columns of `DraftTrees`.
+        length_B: int32, how many tokens count.
         match_B: int32, the length of the match that each continues; zeros where nobody tells.
+        deepest_B: int32, of trees, the tokens of the longest branch; None where drafts are chains.
     """
 
-    draft_BK: Int32Array
+    draft_BX: Int32Array
     length_B: Int32Array
     match_B: Int32Array
+    deepest_B: Int32Array | None = None
 
     @classmethod
-    def none(cls, rows: int, draft_tokens: int) -> "Drafts":
+    def none(cls, settings: EngineSettings) -> "Drafts":
         """Empty drafts."""
-        zero_B = np.zeros(rows, np.int32)
-        return cls(np.zeros((rows, draft_tokens), np.int32), zero_B, zero_B)
+        zero_B = np.zeros(settings.slots, np.int32)
+        draft_BX = np.zeros((settings.slots, settings.draft_columns), np.int32)
+        return cls(draft_BX, zero_B, zero_B, zero_B if settings.drafts_trees else None)
 
 
 @dataclass(frozen=True)
@@ -66,9 +69,11 @@ class Plan:
     choice: Choice | None = None
 
     @property
-    def draft_BK(self) -> Int32Array:
-        """The drafts, as wide as the rung."""
-        return self.drafts.draft_BK[:, : self.rung.draft_tokens]
+    def draft_BX(self) -> Int32Array:
+        """The drafts, chains as wide as the rung; trees are never cut."""
+        if self.drafts.deepest_B is not None:
+            return self.drafts.draft_BX
+        return self.drafts.draft_BX[:, : self.rung.draft_tokens]
 
     def rounds_B(self, running_B: BoolArray, result: RoundResult) -> Int32Array:
         """How many rounds each row took part in."""
@@ -109,7 +114,7 @@ class FixedLength:
         K = settings.draft_tokens
         self._rung = Rung(K) if K else Rung(0, settings.plain_rounds)
         self._lives = length_ladder(settings.capacity)
-        self._no_drafts = Drafts.none(settings.slots, K)
+        self._no_drafts = Drafts.none(settings)
 
     def trials(self) -> Iterator[Plan]:
         """One a program."""
@@ -139,7 +144,7 @@ class ChosenLength:
         self._lives = lives
         rungs = length_rungs(settings.draft_tokens, settings.plain_rounds, len(lives))
         self._length = DraftLength(rungs, lives)
-        self._no_drafts = Drafts.none(settings.slots, settings.draft_tokens)
+        self._no_drafts = Drafts.none(settings)
 
     def trials(self) -> Iterator[Plan]:
         """Several of each rung and live rung; the two plain rungs share a program."""
@@ -185,10 +190,10 @@ class ChosenLength:
 
 
 def shadow_kept(drafts: Drafts, result: RoundResult) -> Int32Array:
-    """How many tokens of each draft are what the row said without it, int32 `[B]`."""
-    columns = min(drafts.draft_BK.shape[1], result.tokens_BT.shape[1])
+    """How many tokens of each chain are what the row said without it, int32 `[B]`."""
+    columns = min(drafts.draft_BX.shape[1], result.tokens_BT.shape[1])
     compared_B = np.minimum(drafts.length_B, result.count_B)
-    agree_BK = drafts.draft_BK[:, :columns] == result.tokens_BT[:, :columns]
+    agree_BK = drafts.draft_BX[:, :columns] == result.tokens_BT[:, :columns]
     agree_BK &= np.arange(columns)[None] < compared_B[:, None]
     return np.logical_and.accumulate(agree_BK, axis=1).sum(axis=1, dtype=np.int32)
 

@@ -30,7 +30,8 @@ class RolloutCounters:
         prefills: Prompts run.
         drafted_tokens: Draft tokens that were verified.
         kept_tokens: Draft tokens that were committed.
-        drafted_K: int64, how often the i-th draft token was proposed.
+        drafted_K: int64, how often a draft had an i-th token one after the other; of a tree, its
+            longest branch.
         kept_K: int64, how often it was committed.
         round_seconds: Host work of the rounds themselves: drafts in, outcome out.
         draft_seconds: Time inside the drafter; a part of `round_seconds` where drafts are not
@@ -83,8 +84,22 @@ class RolloutCounters:
         self.promised = np.zeros(self.draft_tokens + 1)
         self.promised_rounds = np.zeros(self.draft_tokens + 1, np.int64)
 
-    def record(self, result: RoundResult, rounds_B: Int32Array, drafted_B: Int32Array) -> None:
-        """Adds one dispatch; `drafted_B` is the length of each row's draft."""
+    def record(
+        self,
+        result: RoundResult,
+        rounds_B: Int32Array,
+        drafted_B: Int32Array,
+        deepest_B: Int32Array | None = None,
+    ) -> None:
+        """Adds one dispatch.
+
+        Args:
+            result: Its outcome.
+            rounds_B: Rounds of each row.
+            drafted_B: Tokens of each row's draft.
+            deepest_B: Of a tree, those of its longest branch.
+        """
+        deepest_B = drafted_B if deepest_B is None else deepest_B
         position_1K = np.arange(self.draft_tokens)[None, :]
         self.committed_tokens += int(result.count_B.sum())
         self.row_rounds += int(rounds_B.sum())
@@ -92,7 +107,7 @@ class RolloutCounters:
         self.forwards += int(rounds_B.max(initial=0))
         self.drafted_tokens += int(drafted_B.sum())
         self.kept_tokens += int(result.kept_B.sum())
-        self.drafted_K += (position_1K < drafted_B[:, None]).sum(axis=0)
+        self.drafted_K += (position_1K < deepest_B[:, None]).sum(axis=0)
         self.kept_K += (position_1K < result.kept_B[:, None]).sum(axis=0)
 
     def record_length(self, draft_tokens: int, rounds_B: Int32Array, seconds: float) -> None:

@@ -39,7 +39,11 @@ class Device:
         self._settings = settings
         self._best_tokens = min(settings.best_tokens, policy.vocab_size)
         rule = DecodeRule(
-            settings.sampling, settings.stop_ids, settings.verifier, self._best_tokens
+            settings.sampling,
+            settings.stop_ids,
+            settings.verifier,
+            self._best_tokens,
+            settings.draft_shape,
         )
         self.programs = Programs(policy, rule, settings.plain_rounds, settings.draft_tokens)
         self.live_ladder = length_ladder(settings.capacity)
@@ -118,12 +122,12 @@ class Device:
         return packed
 
     def speculative(
-        self, params: Params, draft_BK: Int32Array, drafted_B: Int32Array, live: int
+        self, params: Params, draft_BX: Int32Array, drafted_B: Int32Array, live: int
     ) -> jax.Array:
-        """A round with these drafts."""
+        """A round with these drafts: the columns of chains, or of trees."""
         self.clock.dispatching()
         self.state, packed = self.programs.speculative(
-            params, state=self.state, drafts_BX=pack_drafts(draft_BK, drafted_B), live=live
+            params, state=self.state, drafts_BX=pack_drafts(draft_BX, drafted_B), live=live
         )
         self.clock.at_work()
         return packed

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from ngramrl_jax.host.protocol import Drafter
+from ngramrl_jax.host.trees import as_tree_drafter
 from ngramrl_jax.protocols import Params
 from ngramrl_jax.rollout.chooser import Chooser, Drafts, Plan
 from ngramrl_jax.rollout.counters import RolloutCounters
@@ -126,7 +127,7 @@ class Synchronous(_Direct):
         known = perf_counter()
         rounds_B = plan.rounds_B(running_B, result)
         slots.record(result, rounds_B)
-        counters.record(result, rounds_B, plan.cut_B)
+        counters.record(result, rounds_B, plan.cut_B, plan.drafts.deepest_B)
         committing = perf_counter()
         self._drafter.commit(result.tokens_BT, result.count_B)
         recorded = perf_counter()
@@ -143,12 +144,15 @@ class Synchronous(_Direct):
 
     def _propose(self) -> Drafts:
         settings = self._batch.settings
-        none = Drafts.none(settings.slots, settings.draft_tokens)
         if settings.draft_tokens == 0:
-            return none
+            return Drafts.none(settings)
         limit_B = self._batch.slots.draft_limit(settings.draft_tokens)
+        unknown_B = np.zeros_like(limit_B)
+        if settings.drafts_trees:
+            trees = as_tree_drafter(self._drafter).propose_tree(limit_B)
+            return Drafts(trees.columns_BX, trees.count_B, unknown_B, trees.deepest_B)
         draft_BK, length_B = self._drafter.propose(limit_B)
-        return Drafts(draft_BK, length_B, getattr(self._drafter, "match_length_B", none.match_B))
+        return Drafts(draft_BK, length_B, getattr(self._drafter, "match_length_B", unknown_B))
 
 
 def send(device: Device, params: Params, plan: Plan, leave_at: int) -> jax.Array:
@@ -158,4 +162,4 @@ def send(device: Device, params: Params, plan: Plan, leave_at: int) -> jax.Array
     """
     if plan.rung.draft_tokens == 0:
         return device.plain(params, leave_at, plan.rung.rounds, plan.live)
-    return device.speculative(params, plan.draft_BK, plan.cut_B, plan.live)
+    return device.speculative(params, plan.draft_BX, plan.cut_B, plan.live)

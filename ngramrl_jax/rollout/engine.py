@@ -16,6 +16,7 @@ import numpy as np
 
 from ngramrl_jax.host.noise import row_key
 from ngramrl_jax.host.protocol import Drafter, Foresight
+from ngramrl_jax.host.trees import as_tree_drafter
 from ngramrl_jax.protocols import Params, Policy
 from ngramrl_jax.rollout.admit import ROW_COLUMNS, admission_row
 from ngramrl_jax.rollout.chooser import make_chooser
@@ -52,12 +53,15 @@ class RolloutEngine:
             drafter: Proposes drafts for `settings.slots` rows; it observes finished rollouts also
                 where K is 0. During `generate` it is the engine's alone.
             settings: Shapes and schedule.
+
+        Raises:
+            ValueError: Draft trees, with a policy or a drafter that has none.
         """
         self.settings = settings
         self.prefetch: PrefetchName = "off"
         if settings.draft_tokens and hasattr(drafter, "foresee"):
             self.prefetch = settings.prefetch
-        self._drafter = drafter
+        self._drafter = as_tree_drafter(drafter) if settings.drafts_trees else drafter
         self._chooser = make_chooser(settings)
         self._forced = settings.verifier == "forced"
         self._vocab_size = policy.vocab_size

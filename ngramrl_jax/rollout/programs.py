@@ -15,6 +15,7 @@ from ngramrl_jax.rollout import round as rounds
 from ngramrl_jax.rollout.foreseen import foreseen_round
 from ngramrl_jax.rollout.round import DecodeRule
 from ngramrl_jax.rollout.state import DecodeState
+from ngramrl_jax.rollout.tree_round import as_tree_policy, tree_round
 
 
 class Programs:
@@ -35,6 +36,10 @@ class Programs:
         self._plain_rounds = plain_rounds
         self._draft_tokens = draft_tokens
         jit_round = partial(jax.jit, static_argnames="live", donate_argnames="state")
+        if rule.draft_shape == "tree":
+            self._draft_round = partial(tree_round, as_tree_policy(policy), rule)
+        else:
+            self._draft_round = partial(rounds.speculative_round, policy, rule)
         self.speculative = jit_round(self._speculative)
         self.foreseen = jit_round(self._foreseen)
         self.plain = jit_round(self._plain)
@@ -45,9 +50,7 @@ class Programs:
         self, params: Params, state: DecodeState, drafts_BX: jax.Array, *, live: int
     ) -> tuple[DecodeState, jax.Array]:
         self.compiled["speculative", drafts_BX.shape, live] += 1
-        return rounds.speculative_round(
-            self._policy, self._rule, params, state, drafts_BX, live=live
-        )
+        return self._draft_round(params, state, drafts_BX, live=live)
 
     def _foreseen(
         self, params: Params, state: DecodeState, table_BX: jax.Array, *, live: int

@@ -14,7 +14,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from ngramrl_jax.protocols import Params, Policy
+from ngramrl_jax.protocols import Cache, Params, Policy
 from ngramrl_jax.rollout.slices import map_rows
 from ngramrl_jax.rollout.state import DecodeState, forced_tokens
 from ngramrl_jax.rollout.wire import pack_result, unpack_drafts
@@ -27,6 +27,7 @@ from ngramrl_jax.verify.rejection import verify_rejection
 from ngramrl_jax.verify.verdict import Verdict
 
 VerifierName = Literal["coupled", "rejection", "forced"]
+DraftShape = Literal["chain", "tree"]
 
 
 @dataclass(frozen=True)
@@ -40,17 +41,19 @@ class DecodeRule:
             same distribution by the ratio test; "forced" commits recorded tokens, see
             `ngramrl_jax.rollout.forced`.
         best_tokens: R, how many of the target's most likely tokens come back of each position.
+        draft_shape: "chain", or "tree" for `tree_round`.
     """
 
     sampling: Sampling
     stop_ids: tuple[int, ...]
     verifier: VerifierName = "coupled"
     best_tokens: int = 0
+    draft_shape: DraftShape = "chain"
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class _Commit:
+class Commit:
     """The tokens of one round after cutting at stop and room; fields as in `RoundResult`."""
 
     count_B: jax.Array
@@ -86,7 +89,7 @@ def speculative_round(
     """
     draft_BK, length_B = unpack_drafts(drafts_BX)
     state, commit = _round(policy, rule, params, state, draft_BK, length_B, live)
-    return state, _pack(commit)
+    return state, pack(commit)
 
 
 def plain_rounds(
@@ -122,7 +125,7 @@ def plain_rounds(
     no_draft_BK = jnp.zeros((rows, 0), jnp.int32)
     no_length_B = jnp.zeros(rows, jnp.int32)
     started_B = state.room_B > 0
-    blank = _Commit(
+    blank = Commit(
         count_B=no_length_B,
         kept_B=no_length_B,
         stopped_B=jnp.zeros(rows, bool),
@@ -145,10 +148,10 @@ def plain_rounds(
 
     start = (jnp.zeros((), jnp.int32), state, blank)
     _, state, total = jax.lax.while_loop(unfinished, body, start)
-    return state, _pack(total)
+    return state, pack(total)
 
 
-def _append(total: _Commit, commit: _Commit, n: jax.Array) -> _Commit:
+def _append(total: Commit, commit: Commit, n: jax.Array) -> Commit:
     """The commits of a plain dispatch so far and those of its round n."""
     columns = {
         name: jax.lax.dynamic_update_slice_in_dim(
@@ -172,7 +175,7 @@ def _round(
     draft_BK: jax.Array,
     draft_length_B: jax.Array,
     live: int,
-) -> tuple[DecodeState, _Commit]:
+) -> tuple[DecodeState, Commit]:
     position_B = state.length_B - 1
     # An id outside the vocabulary is rejected anyway, but must not reach the embedding.
     known_BK = jnp.clip(draft_BK, 0, policy.vocab_size - 1)
@@ -188,18 +191,23 @@ def _round(
         forced_tokens(state, tokens_BT.shape[1]),
         elements_per_row=logits_BTV[0].size,
     )
-    commit = _cut(verdict, best_BTR, best_logp_BTR, state.room_B, rule.stop_ids)
+    commit = cut(verdict, best_BTR, best_logp_BTR, state.room_B, rule.stop_ids)
+    cache = policy.commit(cache, position_B, commit.count_B)
+    return advance(state, commit, cache), commit
+
+
+def advance(state: DecodeState, commit: Commit, cache: Cache) -> DecodeState:
+    """The state after a round, given the cache that holds what was committed."""
     last_B = jnp.take_along_axis(
         commit.tokens_BT, jnp.maximum(commit.count_B - 1, 0)[:, None], axis=1
     )[:, 0]
-    state = replace(
+    return replace(
         state,
         length_B=state.length_B + commit.count_B,
         last_B=jnp.where(commit.count_B > 0, last_B, state.last_B),
         room_B=jnp.where(commit.stopped_B, 0, state.room_B - commit.count_B),
-        cache=policy.commit(cache, position_B, commit.count_B),
+        cache=cache,
     )
-    return state, commit
 
 
 def _verify(
@@ -226,13 +234,13 @@ def _verify(
     return verdict, *best(logp_BTV, rule.best_tokens)
 
 
-def _cut(
+def cut(
     verdict: Verdict,
     best_BTR: jax.Array,
     best_logp_BTR: jax.Array,
     room_B: jax.Array,
     stop_ids: tuple[int, ...],
-) -> _Commit:
+) -> Commit:
     """Accepted draft plus the emitted token, cut behind the first stop token and at the room."""
     count_B = jnp.minimum(verdict.accepted_B + 1, room_B)
     offset_BT = jax.lax.broadcasted_iota(jnp.int32, verdict.tokens_BT.shape, 1)
@@ -241,7 +249,7 @@ def _cut(
     stopped_B = jnp.any(stops_BT, axis=1)
     first_stop_B = jnp.argmax(stops_BT, axis=1).astype(jnp.int32)
     count_B = jnp.where(stopped_B, first_stop_B + 1, count_B)
-    return _Commit(
+    return Commit(
         count_B=count_B,
         kept_B=jnp.minimum(verdict.accepted_B, count_B),
         stopped_B=stopped_B,
@@ -252,7 +260,8 @@ def _cut(
     )
 
 
-def _pack(commit: _Commit) -> jax.Array:
+def pack(commit: Commit) -> jax.Array:
+    """The packed `RoundResult`."""
     return pack_result(
         commit.count_B,
         commit.kept_B,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from ngramrl_jax.rollout.round import VerifierName
+from ngramrl_jax.rollout.round import DraftShape, VerifierName
 from ngramrl_jax.types import Sampling
 
 DraftLengthName = Literal["auto", "fixed"]
@@ -11,9 +11,11 @@ PrefetchName = Literal["off", "host", "device"]
 
 _NAMES = {
     "verifier": get_args(VerifierName),
+    "draft_shape": get_args(DraftShape),
     "draft_length": get_args(DraftLengthName),
     "prefetch": get_args(PrefetchName),
 }
+_NEEDED_BY_TREES = {"verifier": "coupled", "draft_length": "fixed", "prefetch": "off"}
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class EngineSettings:
         look_up_share: With "device": what it costs to call a round off for a look-up, in rounds;
             rows that miss run without a draft where that is cheaper. None measures it; then the
             clock has a say in which rows get drafts, and a run does not repeat bit for bit.
+        draft_shape: "chain", one continuation of K tokens, or "tree", several that have K tokens
+            together; needs the coupled verifier, a fixed `draft_length` and no `prefetch`.
 
     Raises:
         ValueError: A setting lies outside its range.
@@ -70,6 +74,7 @@ class EngineSettings:
     prefetch: PrefetchName = "off"
     prefetch_candidates: int = 16
     look_up_share: float | None = 0.1
+    draft_shape: DraftShape = "chain"
 
     def __post_init__(self) -> None:
         least = {
@@ -98,6 +103,13 @@ class EngineSettings:
                 f"draft_length: found {self.draft_length} with prefetch {self.prefetch}, "
                 "allowed: fixed"
             )
+        for name, needed in _NEEDED_BY_TREES.items():
+            found = getattr(self, name)
+            if self.draft_shape == "tree" and found != needed:
+                raise ValueError(
+                    f"draft_shape: found tree with {name} {found}, allowed: chain, or {name} "
+                    f"{needed}"
+                )
 
     @property
     def shares_noise(self) -> bool:
@@ -107,6 +119,16 @@ class EngineSettings:
         arg-max uses none.
         """
         return self.verifier != "rejection" and not self.sampling.greedy
+
+    @property
+    def drafts_trees(self) -> bool:
+        """Whether the drafter is asked for trees."""
+        return self.draft_shape == "tree" and self.draft_tokens > 0
+
+    @property
+    def draft_columns(self) -> int:
+        """Columns of a round's packed drafts: of trees, tokens and parents."""
+        return self.draft_tokens * (2 if self.drafts_trees else 1)
 
     @property
     def capacity(self) -> int:

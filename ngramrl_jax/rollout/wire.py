@@ -4,7 +4,8 @@ Several small copies cost more than one: each is a call of its own, and each res
 the device by itself. So a round takes one int32 table and gives one back; log-probabilities
 travel as the bits of their float32.
 
-Legend: B rows, K draft budget, T token columns of a result, R best tokens of a position.
+Legend: B rows, K draft budget, N nodes of a draft tree, T token columns of a result, R best tokens
+of a position.
 """
 
 from dataclasses import dataclass
@@ -49,6 +50,17 @@ def pack_drafts(draft_BK: Int32Array, length_B: Int32Array) -> Int32Array:
 def unpack_drafts(table_BX: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Device side: `(draft_BK, length_B)`."""
     return table_BX[:, 1:], table_BX[:, 0]
+
+
+def unpack_trees(table_BX: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Device side: `(token_BN, parent_BN, count_B)` of packed `DraftTrees.columns_BX`.
+
+    A parent that is not lower than its node is taken for the next lower token.
+    """
+    columns_BX, count_B = unpack_drafts(table_BX)
+    token_BN, parent_BN = jnp.split(columns_BX, 2, axis=1)
+    lower_N = jnp.arange(token_BN.shape[1], dtype=jnp.int32)
+    return token_BN, jnp.clip(parent_BN, 0, lower_N[None]), count_B
 
 
 def pack_result(

@@ -60,6 +60,28 @@ def coupled_verdict(
     return _row_verdict(tokens, probs_TV)
 
 
+def tree_verdict(
+    probs_TV: Float64Array,
+    tokens_N: ArrayLike,
+    parent_N: ArrayLike,
+    count: int,
+    noise_TV: ArrayLike,
+) -> RowVerdict:
+    """Samples at the root, then at the child that says the sample, until there is none.
+
+    Node n is token n + 1 of the round. The verdict's log-probabilities are those along the way.
+    """
+    tokens, parents = np.asarray(tokens_N), np.asarray(parent_N)
+    noise_TV = np.asarray(noise_TV, np.float64)
+    way, said = [0], [_sample(probs_TV[0], noise_TV[0])]
+    while True:
+        children = [n + 1 for n in range(count) if parents[n] == way[-1] and tokens[n] == said[-1]]
+        if not children:
+            return _row_verdict(said, probs_TV[way])
+        way.append(children[0])
+        said.append(_sample(probs_TV[way[-1]], noise_TV[way[-1]]))
+
+
 def rejection_verdict(
     probs_TV: Float64Array,
     draft_K: ArrayLike,

@@ -139,7 +139,7 @@ def test_without_matplotlib_a_picture_is_refused_in_one_line(
         (["/nowhere"], "/nowhere: found no trace"),
         (
             ["{lines}", "--drafters", "ngrams"],
-            "drafter: found ngrams, allowed: ngram, ngram_blind, none",
+            "drafter: found ngrams, allowed: ngram, ngram_tree, ngram_blind, none",
         ),
         (["{lines}", "--drafters", "ngrams"], "nearest: ngram"),
         (["{lines}", "--draft-tokens", "0"], "--draft-tokens: found 0, allowed: 1 or more"),

@@ -8,6 +8,7 @@ import pytest
 
 from ngramrl_jax.host.history import History
 from ngramrl_jax.host.ngram import NgramDrafter
+from ngramrl_jax.host.ngram_trees import NgramTreeDrafter
 from ngramrl_jax.replay.oracle import OracleChain
 from ngramrl_jax.replay.walk import Schedule, walk_step
 from ngramrl_jax.rollout.engine import RolloutEngine
@@ -95,6 +96,7 @@ def assert_same_walk(drafter, steps, counters, planned: Schedule):
         assert tally.tokens == cost.committed_tokens
         assert tally.row_rounds == cost.row_rounds
         assert tally.lengths.sum() == cost.row_rounds
+        assert tally.drafted_tokens == cost.drafted_tokens
         np.testing.assert_array_equal(tally.drafted_K, cost.drafted_K)
         np.testing.assert_array_equal(tally.kept_K, cost.kept_K)
         assert tally.tokens_per_forward == cost.tokens_per_forward
@@ -120,6 +122,20 @@ def test_the_runs_own_drafter_takes_the_runs_own_rounds(tmp_path, name, chosen):
         writer.append(step)
     read = Trace(tmp_path).steps()
     assert_same_walk(make(chosen.slots, chosen.draft_tokens), read, counters, schedule(chosen))
+
+
+def test_trees_take_the_runs_own_rounds():
+    chosen = settings(5, 6, draft_shape="tree", wave=2)
+
+    def make():
+        return NgramTreeDrafter(chosen.slots, chosen.draft_tokens, History(window=5))
+
+    steps, counters = recorded(lambda *_: make(), chosen)
+    assert_same_walk(make(), steps, counters, schedule(chosen))
+    chains, _ = recorded(MAKERS["ngram"], settings(5, 6, wave=2))
+    for some, others in zip(steps, chains, strict=True):
+        for one, other in zip(some.rollouts, others.rollouts, strict=True):
+            np.testing.assert_array_equal(one.tokens_N, other.tokens_N)
 
 
 def test_what_the_trace_says_of_the_schedule_matters():
