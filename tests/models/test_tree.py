@@ -1,5 +1,6 @@
 """A draft tree says along each branch what the branch says as a text, also after one is kept."""
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -88,6 +89,15 @@ def largest_gap(policy, params, case, sees):
 
 def test_every_branch_is_a_text(small_policy, small_params, case):
     assert largest_gap(small_policy, small_params, case, ancestors(PARENT_BN)) < 1e-4
+
+
+def test_padding_of_the_vocabulary_is_forbidden_in_trees_too(small_policy, small_params, case):
+    tokens = small_policy.vocab_size - 3
+    logits_BTV, _ = run_tree(
+        replace(small_policy, tokens=tokens), small_params, case, ancestors(PARENT_BN)
+    )
+    assert np.isneginf(logits_BTV[..., tokens:]).all()
+    assert np.isfinite(logits_BTV[..., :tokens]).all()
 
 
 def test_a_wrong_mask_or_depth_is_seen(small_policy, small_params, case):

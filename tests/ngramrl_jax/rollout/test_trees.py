@@ -9,7 +9,7 @@ from ngramrl_jax.host.history import History
 from ngramrl_jax.host.ngram import NgramDrafter
 from ngramrl_jax.host.ngram_trees import NgramTreeDrafter
 from ngramrl_jax.host.no_draft import NoDrafter
-from ngramrl_jax.rollout import tree_round
+from ngramrl_jax.rollout import slices, tree_round
 from ngramrl_jax.rollout.engine import RolloutEngine
 from ngramrl_jax.rollout.settings import EngineSettings
 from ngramrl_jax.types import RolloutRequest, Sampling
@@ -22,6 +22,7 @@ from tests.support.tree_drafters import OracleTreeDrafter, RandomTreeDrafter
 V, STOP, LONGEST = 6, 0, 20
 TABLE = jnp.asarray(random_table(V, seed=0))
 STEPS = 2
+K_IN_SLICES = 5
 
 
 def requests():
@@ -80,6 +81,12 @@ def test_trees_change_no_token(plain, slots, nodes, wave):
         OracleTreeDrafter(slots, nodes, future(plain), V),
     ):
         assert same(plain, sample(drafter, slots, nodes, wave=wave)[0])
+
+
+def test_trees_are_verified_in_slices_of_the_rows(plain, monkeypatch):
+    monkeypatch.setattr(slices, "CPU_ELEMENTS", 2 * V * (K_IN_SLICES + 1))
+    drafter = OracleTreeDrafter(6, K_IN_SLICES, future(plain), V)
+    assert same(plain, sample(drafter, 6, K_IN_SLICES)[0])
 
 
 def test_the_noise_of_plain_decoding_and_the_trees_of_history():
