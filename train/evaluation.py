@@ -45,6 +45,7 @@ class Judge:
             config.rollout,
             config.evaluation.slots,
             config.evaluation.temperature,
+            bench.rollout_mesh,
         )
 
     def __call__(self, params: Params) -> dict[str, list[Score]]:

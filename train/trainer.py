@@ -22,6 +22,7 @@ from train.checkpoints import Saved
 from train.config import RunConfig
 from train.data_order import step_items, steps_per_epoch
 from train.learner import Metrics, TrainState
+from train.mesh import WeightMover
 from train.metrics import Row
 from train.objectives import soft_overlong_penalty
 from train.prompts import Prompt, group_requests
@@ -81,8 +82,11 @@ class Trainer:
         self._bench = bench
         self._config = config
         self._objective = make_objective(config.objective, config.rollout.max_new_tokens)
-        self._learner = make_learner(bench.policy, config)
-        self.engine, self.history = training_engine(bench.policy, bench.codec, config.rollout)
+        self._learner = make_learner(bench.policy, config, bench.mesh)
+        self._move = WeightMover(bench.policy.dtype, bench.mesh, bench.rollout_mesh)
+        self.engine, self.history = training_engine(
+            bench.policy, bench.codec, config.rollout, bench.rollout_mesh
+        )
         self.state: TrainState = self._learner.init(bench.params)
         self.kept_history = self.history.snapshot()
         self._clock = StageClock("", 0.0)
@@ -97,11 +101,8 @@ class Trainer:
         self.engine.warm_up(self.rollout_params())
 
     def rollout_params(self) -> Params:
-        """The parameters in the policy's compute type, cast once for all rounds of a step."""
-        dtype = jnp.dtype(self._bench.policy.dtype)
-        if dtype == jnp.float32:
-            return self.state.params
-        return _cast(self.state.params, dtype)
+        """The parameters in the type and layout of rollouts, once for all rounds of a step."""
+        return self._move(self.state.params)
 
     def resume(self, saved: Saved) -> None:
         """Takes up what a checkpoint holds."""
@@ -118,8 +119,10 @@ class Trainer:
         self._clock = clock = StageClock(f"step {step}", self._config.train.stuck_after_s)
         with clock.stage("data"):
             prompts = self._prompts(step)
+        with clock.stage("prepare"):
+            params = jax.block_until_ready(self.rollout_params())
         with clock.stage("rollout"):
-            rollouts, counters = self._rollouts(step, prompts)
+            rollouts, counters = self._rollouts(step, prompts, params)
         with clock.stage("reward"):
             scores = self._scores(prompts, rollouts)
         return Sampled(step, rollouts, scores, counters)
@@ -167,11 +170,11 @@ class Trainer:
         return [self._bench.train[i] for i in chosen]
 
     def _rollouts(
-        self, step: int, prompts: Sequence[Prompt]
+        self, step: int, prompts: Sequence[Prompt], params: Params
     ) -> tuple[list[Rollout], RolloutCounters]:
         group, most = self._config.train.group, self._config.rollout.max_new_tokens
         return self.engine.generate(
-            self.rollout_params(),
+            params,
             group_requests(prompts, group, most),
             seed=self._config.seed,
             step=step,
@@ -228,8 +231,3 @@ class Trainer:
             self.state, metrics = self._learner.update(self.state, batch)
             refused = refused + metrics["refused"]
         return jax.device_get(metrics | {"refused": refused})
-
-
-@jax.jit(static_argnums=1)
-def _cast(params: Params, dtype: jnp.dtype) -> Params:
-    return jax.tree.map(lambda leaf: leaf.astype(dtype), params)
