@@ -8,7 +8,7 @@ comma := ,
 seeds = runs/traces/$(1)-0$(comma)runs/traces/$(1)-1
 
 .PHONY: help quickstart test lint fast-test data checkpoint checkpoints traces spider bench \
-  bench-drafters bench-drafting ablations equivalence hostile faults coverage mutants lock docs clean
+  bench-drafters bench-drafting ablations equivalence hostile faults coverage mutants plan lock docs clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
@@ -87,6 +87,9 @@ mutants: $(VENV)/.installed  ## Small faults that tests must notice, MODULE=path
 
 docs: $(VENV)/.installed  ## Write docs/configuration.md from train/config.py
 	$(PY) docs/make_configuration.py
+
+plan: $(VENV)/.installed  ## Memory and operations of CONFIG=file on its mesh, ARGS="memory=80 key=value ..."
+	$(PY) train/plan.py $(CONFIG) $(ARGS)
 
 lock:  ## Resolve requirements.lock again (needs uv)
 	uv pip compile pyproject.toml --all-extras --generate-hashes --no-emit-index-url --no-header \

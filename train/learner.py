@@ -168,6 +168,21 @@ class Learner:
             raise ValueError("reference_logp_BR: found none, allowed: log_probs of the reference")
         return self._update(state, self._placed(batch))
 
+    def abstract_state(self, params: Params) -> TrainState:
+        """The state that `init` would make, with shapes, dtypes and shardings alone."""
+        state = jax.eval_shape(self._fresh, params)
+        if self._state_shardings is None:
+            return state
+        return jax.tree.map(
+            lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
+            state,
+            self._state_shardings,
+        )
+
+    def trace(self, params: Params, batch: Batch) -> jax.stages.Traced:
+        """The update for abstract parameters and batch, to be looked at or compiled."""
+        return self._update.trace(self.abstract_state(params), batch)
+
     def log_probs(self, params: Params, batch: Batch) -> jax.Array:
         """float32 log-probabilities laid out as the batch's mask, 0 off it.
 
