@@ -23,13 +23,18 @@ def matmul_flops(jaxpr: ClosedJaxpr | Jaxpr) -> float:
 def _of_equation(equation: JaxprEqn) -> float:
     if equation.primitive.name == "dot_general":
         (contracted, _), _ = equation.params["dimension_numbers"]
-        left = equation.invars[0].aval.shape
-        return 2.0 * prod(equation.outvars[0].aval.shape) * prod(left[axis] for axis in contracted)
+        left = _shape(equation.invars[0])
+        return 2.0 * prod(_shape(equation.outvars[0])) * prod(left[axis] for axis in contracted)
     times = equation.params["length"] if equation.primitive.name == "scan" else 1
+    bodies = list(_bodies(equation.params))
     if equation.primitive.name == "shard_map":  # its body is what one group of devices does
-        mesh = equation.params["mesh"]
-        times = prod(mesh.shape[axis] for axis in equation.params["manual_axes"])
-    return times * sum(matmul_flops(body) for body in _bodies(equation.params))
+        pairs = zip(equation.invars, bodies[0].invars, strict=True)
+        times = max(prod(_shape(all_)) // prod(_shape(part)) for all_, part in pairs)
+    return times * sum(map(matmul_flops, bodies))
+
+
+def _shape(variable: Any) -> tuple[int, ...]:
+    return variable.aval.shape
 
 
 def _bodies(params: dict[str, Any]) -> Iterator[ClosedJaxpr | Jaxpr]:

@@ -4,8 +4,7 @@
 configuration's mesh on virtual CPU devices, without weights, and says what each device must hold
 and whether that fits: `memory=80` is an H100 or A100, 141 an H200, 95 a TPU v5p, 32 a TPU v6e. The
 architecture is that of the checkpoint, or where that is not there yet, the preset that its folder
-is named after. Exit status 1: it does not fit. A CPU computes bfloat16 products in float32, so
-what is temporary is estimated too high rather than too low.
+is named after. Exit status 1: it does not fit. What is temporary is an upper bound.
 """
 
 import os

@@ -1,7 +1,9 @@
 """What a configuration needs: bytes on each device and operations, without a single weight.
 
 Rollout round and update are compiled ahead of time for abstract arguments of the longest shapes,
-on as many virtual devices as the mesh has.
+on as many virtual devices as the mesh has. They are compiled for float32 whatever `model.dtype` is:
+a CPU has no bfloat16 products and would keep float32 copies of all weights. So what is temporary is
+an upper bound, up to twice too high; what is kept between programs is counted in its own type.
 
 Legend: M micro-batches, B rows, T tokens of a row, R response positions, K draft budget.
 """
@@ -42,7 +44,6 @@ class Plan:
         update_temporary: The same of an update, gradients included.
         round_flops: Operations of a round of all slots.
         update_flops: Operations of an update on all rollouts of a step, recomputation included.
-        row_bytes: Bytes of cache that one more row takes, over all devices of its group.
         groups: Groups of devices that rows are split over.
         slots: As configured.
     """
@@ -57,7 +58,6 @@ class Plan:
     update_temporary: int
     round_flops: float
     update_flops: float
-    row_bytes: int
     groups: int
     slots: int
 
@@ -79,9 +79,17 @@ class Plan:
         return max(self.rollout_peak, self.update_peak)
 
     def most_slots(self, limit: int) -> int:
-        """Slots for which `limit` bytes would do, everything else as it is; 0 where none would."""
-        rest = limit - (self.peak - self.cache)
-        return max(0, rest // self.row_bytes) * self.groups
+        """Slots for which `limit` bytes would do, everything else as it is; 0 where none would.
+
+        Each row takes its cache, a prompt's cache and its part of what is temporary in a round.
+        """
+        rows = self.slots // self.groups
+        caches = (self.cache + self.prefixes) / rows
+        kept = self.parameters + self.optimizer
+        sampling = limit - kept - self.rollout_weights
+        training = limit - kept - self.update_temporary
+        most = min(sampling / (caches + self.round_temporary / rows), training / caches)
+        return max(0, int(most)) * self.groups
 
 
 def make_plan(config: RunConfig, model: ModelConfig) -> Plan:
@@ -91,7 +99,8 @@ def make_plan(config: RunConfig, model: ModelConfig) -> Plan:
         ValueError: The mesh fits neither devices nor model, or another entry is out of range.
     """
     mesh = training_mesh(config.mesh)
-    policy = Qwen3Policy(model, compute_dtype(config.model))
+    dtype = compute_dtype(config.model)
+    policy = Qwen3Policy(model, jnp.float32)
     params = _abstract(policy, jnp.float32, policy.shardings(mesh))
     learner = make_learner(policy, config, mesh)
     traced_update = learner.trace(params, _longest_batch(config, micro_batch_sharding(mesh)))
@@ -100,7 +109,7 @@ def make_plan(config: RunConfig, model: ModelConfig) -> Plan:
     sampling_mesh = rollout_mesh(config.mesh, mesh)
     layout, rollout = rollout_layout(sampling_mesh), config.rollout
     capacity = rollout.max_prompt_tokens + rollout.max_new_tokens + rollout.draft_tokens
-    weights = _abstract(policy, compute_dtype(config.model), policy.shardings(sampling_mesh))
+    weights = _abstract(policy, jnp.float32, policy.shardings(sampling_mesh))
     state = _placed(
         jax.eval_shape(partial(empty_state, policy, rollout.slots, capacity)),
         layout.state_shardings(),
@@ -111,23 +120,23 @@ def make_plan(config: RunConfig, model: ModelConfig) -> Plan:
     traced_round = programs.speculative.trace(weights, state=state, drafts_BX=drafts, live=capacity)
     round_ = traced_round.lower().compile()
 
-    cache, groups = _bytes(state.cache), layout.groups
+    shrink = jnp.dtype(jnp.float32).itemsize // jnp.dtype(dtype).itemsize
+    cache, groups = _bytes(state.cache) // shrink, layout.groups
     entries = -(-max(rollout.prefix_entries, rollout.slots) // groups)
-    row_bytes = cache * groups // rollout.slots
-    same = mesh.size == 1 and compute_dtype(config.model) == jnp.float32
+    row_bytes = cache * groups // rollout.slots  # on each device of the row's group
+    same = mesh.size == 1 and dtype == jnp.float32
     held = _bytes(params)
     return Plan(
         devices=mesh.size,
         parameters=held,
         optimizer=_bytes(learner.abstract_state(params)) - held,
-        rollout_weights=0 if same else _bytes(weights),
+        rollout_weights=0 if same else _bytes(weights) // shrink,
         cache=cache,
         prefixes=entries * row_bytes * rollout.max_prompt_tokens // capacity,
         round_temporary=_temporary(round_),
         update_temporary=_temporary(update),
         round_flops=matmul_flops(traced_round.jaxpr),
         update_flops=matmul_flops(traced_update.jaxpr),
-        row_bytes=row_bytes,
         groups=groups,
         slots=rollout.slots,
     )

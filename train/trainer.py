@@ -25,10 +25,11 @@ from train.learner import Metrics, TrainState
 from train.mesh import WeightMover
 from train.metrics import Row
 from train.objectives import soft_overlong_penalty
+from train.processes import exchange, share
 from train.prompts import Prompt, group_requests
 from train.refusals import not_finite
 from train.stage_clock import StageClock
-from train.step_metrics import reward_metrics, rollout_metrics, update_metrics
+from train.step_metrics import reward_metrics, rollout_metrics, total, update_metrics
 from train.tasks.base import Score, checked_scores
 from train.workbench import Workbench, make_learner, make_objective, training_engine
 
@@ -121,11 +122,26 @@ class Trainer:
             prompts = self._prompts(step)
         with clock.stage("prepare"):
             params = jax.block_until_ready(self.rollout_params())
+        own = share(prompts)
+
+        def sampled() -> Sampled:
+            rollouts, counters = self._rollouts(step, own, params)
+            with clock.stage("reward"):
+                scores = self._scores(own, rollouts) if own else []
+            return Sampled(step, rollouts, scores, counters)
+
         with clock.stage("rollout"):
-            rollouts, counters = self._rollouts(step, prompts, params)
-        with clock.stage("reward"):
-            scores = self._scores(prompts, rollouts)
-        return Sampled(step, rollouts, scores, counters)
+            parts = exchange(sampled, interruptible=True)
+        return parts[0] if len(parts) == 1 else self._whole(step, parts)
+
+    def _whole(self, step: int, parts: Sequence[Sampled]) -> Sampled:
+        """The step of all processes; the history takes it up in one order everywhere."""
+        rollouts = [rollout for part in parts for rollout in part.rollouts]
+        self.history.restore(self.kept_history)
+        for rollout in rollouts:
+            self.history.observe(rollout.prompt_id, rollout.tokens_N, step, rollout.best)
+        scores = [score for part in parts for score in part.scores]
+        return Sampled(step, rollouts, scores, total([part.counters for part in parts]))
 
     def learn(self, sampled: Sampled) -> StepOutcome:
         """The second half: the update, or a refusal where a number is not finite."""
