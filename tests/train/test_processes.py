@@ -1,4 +1,4 @@
-"""Two real processes of four devices each train as one does, and what they leave goes on anywhere."""
+"""Two processes of four devices train as one does, and what they leave goes on anywhere."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import pytest
 from tests.support.runs import REPOSITORY, SETTINGS, make_micro_policy
 
 SAME = ("reward_mean", "response_len_mean", "committed_tokens", "history_tokens")
-CLOSE = ("loss", "grad_norm", "entropy", "heldout_others_accuracy")
+CLOSE = ("loss", "grad_norm", "entropy")
 OVERRIDES = (
     *SETTINGS,
     "train.group=4",
@@ -69,7 +69,7 @@ def test_eight_devices_of_two_processes_then_one_then_four_are_one_run(policy, t
     assert [row["step"] for row in moved] == [0, 1, 2, 3]
     for one, other in zip(moved, expected, strict=True):
         assert {name: one[name] for name in SAME} == {name: other[name] for name in SAME}
-        found, wanted = ([row[n] for n in CLOSE if n in row] for row in (one, other))
+        found, wanted = ([row[n] for n in CLOSE] for row in (one, other))
         np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)
     assert all(row["refused_steps"] == 0 for row in moved)
 
