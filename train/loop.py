@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -56,10 +57,10 @@ class _Run:
             found = config.train.checkpoint_every
             raise ValueError(f"train.checkpoint_every: found {found}, allowed: 1 or more")
         self._config = config
-        self._bench = bench
         self._folder = folder
         self._quiet = quiet or not is_first()
         self._trainer = Trainer(bench, config)
+        self._bench = bench = replace(bench, params={})  # no second policy stays in memory
         epochs = config.train.epochs * self._trainer.steps_per_epoch
         self._total = config.train.steps or epochs
         self._judge = Judge(bench, config)

@@ -80,9 +80,10 @@ class Trainer:
 
     def __init__(self, bench: Workbench, config: RunConfig) -> None:
         """Builds engine and learner; `warm_up` compiles them."""
-        self._bench = bench
+        self._bench = replace(bench, params={})  # the trainer has a copy, which it changes
         self._config = config
         self._objective = make_objective(config.objective, config.rollout.max_new_tokens)
+        self._reference = bench.params if self._objective.kl > 0.0 else {}
         self._learner = make_learner(bench.policy, config, bench.mesh)
         self._move = WeightMover(bench.policy.dtype, bench.mesh, bench.rollout_mesh)
         self.engine, self.history = training_engine(
@@ -231,7 +232,7 @@ class Trainer:
                 old = self._learner.log_probs(self.state.params, batch)
                 batch = replace(batch, old_logp_BR=old)
             if needs_reference:
-                reference = self._learner.log_probs(self._bench.params, batch)
+                reference = self._learner.log_probs(self._reference, batch)
                 batch = replace(batch, reference_logp_BR=reference)
         return batch
 

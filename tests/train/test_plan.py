@@ -1,9 +1,10 @@
-"""Plans: what is kept is counted exactly, what is temporary stays bounded, and configurations fit."""
+"""Plans: what is kept is counted exactly, what is temporary is bounded, configurations fit."""
 
 import re
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -93,7 +94,7 @@ def test_an_update_of_8192_tokens_and_a_large_vocabulary_never_holds_their_logit
         array(jnp.float32, R),
     )
     params = jax.eval_shape(Qwen3Policy(model).init_params, jax.random.key(0))
-    memory = learner.trace(params, batch).lower().compile().memory_analysis()
+    memory: Any = learner.trace(params, batch).lower().compile().memory_analysis()
     outputs = memory.output_size_in_bytes - memory.alias_size_in_bytes
     peak = memory.argument_size_in_bytes + memory.temp_size_in_bytes + outputs
     size = sum(4 * leaf.size for leaf in jax.tree.leaves(params))
