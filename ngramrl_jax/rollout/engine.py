@@ -9,6 +9,7 @@ Legend: B rows, N rows admitted at once, K draft budget, P prompt tokens.
 from collections import deque
 from collections.abc import Mapping, Sequence
 from time import perf_counter
+from typing import Any
 
 import jax
 import numpy as np
@@ -21,13 +22,14 @@ from ngramrl_jax.rollout.chooser import Drafts, Plan, make_chooser
 from ngramrl_jax.rollout.counters import RolloutCounters
 from ngramrl_jax.rollout.forced import check_forced, forced_line
 from ngramrl_jax.rollout.ladder import length_ladder, rung_for
+from ngramrl_jax.rollout.layout import RowLayout
 from ngramrl_jax.rollout.order import wave_order
 from ngramrl_jax.rollout.prefixes import PrefixIndex
 from ngramrl_jax.rollout.programs import Programs
 from ngramrl_jax.rollout.round import DecodeRule
 from ngramrl_jax.rollout.settings import EngineSettings
 from ngramrl_jax.rollout.slots import SlotTable
-from ngramrl_jax.rollout.state import empty_state
+from ngramrl_jax.rollout.state import DecodeState, empty_state
 from ngramrl_jax.rollout.wire import RoundResult, pack_drafts, unpack_result
 from ngramrl_jax.types import Int32Array, Rollout, RolloutRequest
 
@@ -43,7 +45,13 @@ class RolloutEngine:
         programs: The compiled programs, with their compile counts.
     """
 
-    def __init__(self, policy: Policy, drafter: Drafter, settings: EngineSettings) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        drafter: Drafter,
+        settings: EngineSettings,
+        layout: RowLayout | None = None,
+    ) -> None:
         """Allocates the caches.
 
         Args:
@@ -51,21 +59,27 @@ class RolloutEngine:
             drafter: Proposes drafts for `settings.slots` rows; it observes finished rollouts also
                 where K is 0.
             settings: Shapes and schedule.
+            layout: Where rows and caches lie on a mesh; None is one device.
+
+        Raises:
+            ValueError: The rows do not split evenly over the layout.
         """
         self.settings = settings
+        groups = layout.groups if layout is not None else 1
+        if settings.slots % groups:
+            raise ValueError(f"slots: found {settings.slots}, allowed: a multiple of {groups}")
         best_tokens = min(settings.best_tokens, policy.vocab_size)
         rule = DecodeRule(settings.sampling, settings.stop_ids, settings.verifier, best_tokens)
-        self.programs = Programs(policy, rule, settings.plain_rounds)
+        self.programs = Programs(policy, rule, settings.plain_rounds, layout)
         self._drafter = drafter
         self._chooser = make_chooser(settings)
         self._forced = settings.verifier == "forced"
         self._prompt_ladder = length_ladder(settings.max_prompt_tokens)
         # Mostly one row or two are admitted, and every line copies a whole prefix.
         self._admission_ladder = tuple(sorted({1, min(4, settings.slots), settings.slots}))
-        entries = max(settings.prefix_entries, settings.slots)
+        entries = -(-max(settings.prefix_entries, settings.slots) // groups) * groups
         self._index = PrefixIndex(entries)
-        self._prefixes = policy.init_cache(entries, settings.max_prompt_tokens)
-        self._state = empty_state(policy, settings.slots, settings.capacity, forced=self._forced)
+        self._prefixes, self._state = _empty(policy, entries, settings, layout)
         self._best_tokens = best_tokens
         self._vocab_size = policy.vocab_size
         self._slots = SlotTable(settings.slots, settings.max_new_tokens, best_tokens)
@@ -259,3 +273,19 @@ class RolloutEngine:
                 params, state=self._state, drafts_BX=drafts_BX, live=plan.live
             )
         return packed
+
+
+def _empty(
+    policy: Policy, entries: int, settings: EngineSettings, layout: RowLayout | None
+) -> tuple[Any, DecodeState]:
+    """The prefix cache and the state of idle slots, made where they shall lie."""
+    forced = settings.verifier == "forced"
+
+    def make() -> tuple[Any, DecodeState]:
+        prefixes = policy.init_cache(entries, settings.max_prompt_tokens)
+        return prefixes, empty_state(policy, settings.slots, settings.capacity, forced=forced)
+
+    if layout is None:
+        return make()
+    shardings = layout.cache_shardings(), layout.state_shardings(forced=forced)
+    return jax.jit(make, out_shardings=shardings)()

@@ -4,6 +4,7 @@ Legend: B rows, N rows admitted at once, P prompt tokens in a length bucket.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ import jax
 from ngramrl_jax.protocols import Params, Policy
 from ngramrl_jax.rollout import admit as admission
 from ngramrl_jax.rollout import round as rounds
+from ngramrl_jax.rollout.layout import RowLayout
 from ngramrl_jax.rollout.round import DecodeRule
 from ngramrl_jax.rollout.state import DecodeState
 
@@ -24,25 +26,40 @@ class Programs:
             every compilation, also one that the persistent cache serves.
     """
 
-    def __init__(self, policy: Policy, rule: DecodeRule, plain_rounds: int) -> None:
-        """Binds the static parts; nothing is compiled yet."""
+    def __init__(
+        self,
+        policy: Policy,
+        rule: DecodeRule,
+        plain_rounds: int,
+        layout: RowLayout | None = None,
+    ) -> None:
+        """Binds the static parts; nothing is compiled yet. No layout means one device."""
         self.compiled: Counter[tuple] = Counter()
         self._policy = policy
         self._rule = rule
         self._plain_rounds = plain_rounds
-        jit_round = partial(jax.jit, static_argnames="live", donate_argnames="state")
+        self._layout = layout
+        state = prefixes = packed = None
+        if layout is not None:
+            state, prefixes = layout.state_shardings(), layout.cache_shardings()
+            packed = layout.everywhere  # so that one copy brings it to the host
+        jit_round = partial(
+            jax.jit,
+            static_argnames="live",
+            donate_argnames="state",
+            out_shardings=(state, packed),
+        )
         self.speculative = jit_round(self._speculative)
         self.plain = jit_round(self._plain)
-        self.prefill = jax.jit(self._prefill, donate_argnames="prefixes")
-        self.admit = jax.jit(self._admit, donate_argnames="state")
+        self.prefill = jax.jit(self._prefill, donate_argnames="prefixes", out_shardings=prefixes)
+        self.admit = jax.jit(self._admit, donate_argnames="state", out_shardings=state)
 
     def _speculative(
         self, params: Params, state: DecodeState, drafts_BX: jax.Array, *, live: int
     ) -> tuple[DecodeState, jax.Array]:
         self.compiled["speculative", drafts_BX.shape, live] += 1
-        return rounds.speculative_round(
-            self._policy, self._rule, params, state, drafts_BX, live=live
-        )
+        work = partial(rounds.speculative_round, self._policy, self._rule, live=live)
+        return self._by_rows(work)(params, state, drafts_BX)
 
     def _plain(
         self,
@@ -54,16 +71,13 @@ class Programs:
         live: int,
     ) -> tuple[DecodeState, jax.Array]:
         self.compiled["plain", live] += 1
-        return rounds.plain_rounds(
-            self._policy,
-            self._rule,
-            params,
-            state,
-            leave_at,
-            most,
-            live=live,
-            rounds=self._plain_rounds,
+        work = partial(
+            rounds.plain_rounds, self._policy, self._rule, live=live, rounds=self._plain_rounds
         )
+        return self._by_rows(work)(params, state, leave_at, most)
+
+    def _by_rows(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        return work if self._layout is None else self._layout.by_rows(work)
 
     def _prefill(self, params: Params, prefixes: Any, tokens_P: jax.Array, entry: jax.Array) -> Any:
         self.compiled["prefill", tokens_P.shape] += 1
