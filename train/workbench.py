@@ -124,9 +124,9 @@ def training_engine(
     policy: Qwen3Policy,
     codec: TextCodec,
     config: RolloutConfig,
-    mesh: Mesh,
+    mesh: Mesh | None = None,
     *,
-    deterministic: bool,
+    deterministic: bool = True,
 ) -> tuple[RolloutEngine, History]:
     """The drafting engine of the training loop and the history that it drafts from.
 
@@ -139,7 +139,8 @@ def training_engine(
     if not deterministic:
         length = cast(DraftLengthName, config.draft_length)  # checked by EngineSettings
         settings = replace(settings, draft_length=length)
-    return RolloutEngine(policy, drafter, settings, rollout_layout(mesh)), history
+    layout = None if mesh is None else rollout_layout(mesh)
+    return RolloutEngine(policy, drafter, settings, layout), history
 
 
 def plain_engine(
