@@ -11,7 +11,7 @@ comma := ,
 seeds = runs/traces/$(1)-0$(comma)runs/traces/$(1)-1
 
 .PHONY: help quickstart test lint fast-test data checkpoint checkpoints traces spider bench \
-  bench-drafters bench-drafting ablations equivalence hostile faults coverage mutants parity lock docs clean
+  bench-drafters bench-drafting ablations equivalence hostile faults coverage mutants parity plan lock docs clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
@@ -97,6 +97,9 @@ parity: $(VENV)/.installed  ## Import and export against transformers itself, in
 
 docs: $(VENV)/.installed  ## Write docs/configuration.md from train/config.py
 	$(PY) docs/make_configuration.py
+
+plan: $(VENV)/.installed  ## Memory and operations of CONFIG=file on its mesh, ARGS="memory=80 key=value ..."
+	$(PY) train/plan.py $(CONFIG) $(ARGS)
 
 lock:  ## Resolve both locks again (needs uv)
 	for version in 3.11 3.12; do \

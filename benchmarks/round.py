@@ -37,19 +37,7 @@ from train.command import fail_in_one_line, use_compilation_cache  # noqa: E402
 from train.metrics import describe_environment, to_json  # noqa: E402
 
 DEFAULTS = {"repeats": 9, "draft": 16, "json": ""}
-SMOL_135M = ModelConfig(  # the shape of SmolLM2-135M
-    vocab_size=49152,
-    hidden_size=576,
-    intermediate_size=1536,
-    num_hidden_layers=30,
-    num_attention_heads=9,
-    num_key_value_heads=3,
-    head_dim=64,
-    rope_theta=1e5,
-    rms_norm_eps=1e-5,
-    tie_word_embeddings=True,
-)
-SHAPES = {"tiny": (preset("tiny"), (1, 4, 16)), "135M": (SMOL_135M, (1, 8))}
+SHAPES = {"tiny": (preset("tiny"), (1, 4, 16)), "135M": (preset("smollm2_135m"), (1, 8))}
 RULE = DecodeRule(Sampling(), stop_ids=(), best_tokens=8)
 PLAIN_ROUNDS = 16
 LENGTH, LIVE, CAPACITY = 48, 128, 256  # committed tokens of each row, bucket, cache positions
@@ -68,7 +56,7 @@ class Arms:
     def __init__(self, config: ModelConfig, rows: int, draft: int) -> None:
         self.policy = Qwen3Policy(config)
         self.params: Params = self.policy.init_params(jax.random.key(0))
-        self.programs = Programs(self.policy, RULE, PLAIN_ROUNDS)
+        self.programs = Programs(self.policy, RULE, PLAIN_ROUNDS, draft)
         self.state = empty_state(self.policy, rows, CAPACITY)
         self.forward = jax.jit(self.policy.forward, static_argnames="live", donate_argnums=3)
         self.drafts_BX = np.zeros((rows, 1 + draft), np.int32)

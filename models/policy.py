@@ -14,12 +14,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
 from models import cache as kv
 from models.attention import AttentionName, check_attention
 from models.config import ModelConfig
 from models.qwen3 import Qwen3
+from models.sharding import HIDDEN_AXES, LOGIT_AXES, TABLE_AXES, batch_sharding, shardings
 from models.tree import keep_path
 
 Params = dict[str, Any]
@@ -35,6 +37,10 @@ class Qwen3Policy:
         attention: How a round attends to its cache, see `models.attention`.
         tokens: How many ids, from 0 on, are tokens; None where all are. The others are padding of
             the vocabulary: their logits are -inf, in rollouts as in training.
+        mesh: Where training runs. Activations stay split by rows there: left alone, the compiler
+            may split a product over fsdp by its inner axis and gather whole batches of logits
+            where it should gather weights. None for one device, and for rollouts, whose engine
+            says where rows lie.
 
     Raises:
         ValueError: No attention has that name.
@@ -44,6 +50,7 @@ class Qwen3Policy:
     dtype: DTypeLike = jnp.float32
     attention: AttentionName = "auto"
     tokens: int | None = None
+    mesh: Mesh | None = None
 
     def __post_init__(self) -> None:
         check_attention(self.attention)
@@ -58,6 +65,10 @@ class Qwen3Policy:
         rngs = nnx.Rngs(params=key)
         model = Qwen3(self.config, dtype=self.dtype, param_dtype=dtype, rngs=rngs)
         return nnx.to_pure_dict(nnx.state(model))
+
+    def shardings(self, mesh: Mesh) -> Any:
+        """Where each parameter lies on a mesh; ValueError where one does not divide."""
+        return shardings(jax.eval_shape(self.init_params, jax.random.key(0)), mesh)
 
     def init_cache(self, rows: int, capacity: int) -> kv.KVCache:
         """An empty cache for `rows` rows of `capacity` positions each."""
@@ -136,11 +147,21 @@ class Qwen3Policy:
 
     def hidden(self, params: Params, tokens_BT: jax.Array, *, remat: bool = False) -> jax.Array:
         """Hidden states `[B, T, D]` of whole right-padded rows, without a cache."""
-        return self._model(params).hidden(tokens_BT, remat=remat)
+        return self._model(params).hidden(
+            tokens_BT, remat=remat, place=lambda x_BTD: self._placed(x_BTD, HIDDEN_AXES)
+        )
 
     def logits(self, params: Params, hidden: jax.Array) -> jax.Array:
         """Next-token logits `[..., V]` in float32 from hidden states `[..., D]`."""
-        return self._without_padding(self._model(params).logits(hidden))
+        if hidden.ndim != len(HIDDEN_AXES):
+            return self._without_padding(self._model(params).logits(hidden))
+        logits = self._model(params).logits(self._placed(hidden, HIDDEN_AXES))
+        return self._without_padding(self._placed(logits, LOGIT_AXES))
+
+    def _placed(self, x: jax.Array, axes: tuple[str, ...]) -> jax.Array:
+        if self.mesh is None:
+            return x
+        return jax.lax.with_sharding_constraint(x, batch_sharding(self.mesh, axes))
 
     def _without_padding(self, logits: jax.Array) -> jax.Array:
         if self.tokens is None or self.tokens >= self.vocab_size:
@@ -161,4 +182,7 @@ class Qwen3Policy:
         return nnx.graphdef(abstract)
 
     def _model(self, params: Params) -> Qwen3:
+        if self.mesh is not None:  # rows looked up in a table split by width would be split so too
+            table_VD = params["embedding_VD"].astype(self.dtype)
+            params = params | {"embedding_VD": self._placed(table_VD, TABLE_AXES)}
         return nnx.merge(self._structure, params)

@@ -7,6 +7,8 @@ T tokens of every row against a cache. Weights keep their own dtype and are cast
 dtype where they are used; logits, softmax and norms are float32.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -58,7 +60,13 @@ class Qwen3(nnx.Module):
             else Linear(width, vocabulary, scale=INIT_SCALE, param_dtype=param_dtype, rngs=rngs)
         )
 
-    def hidden(self, tokens_BT: jax.Array, *, remat: bool = False) -> jax.Array:
+    def hidden(
+        self,
+        tokens_BT: jax.Array,
+        *,
+        remat: bool = False,
+        place: Callable[[jax.Array], jax.Array] = lambda x: x,
+    ) -> jax.Array:
         """Hidden states of whole rows, from position 0 on, without a cache.
 
         Rows of different lengths are padded on the right: a causal mask is all it takes, since
@@ -67,6 +75,7 @@ class Qwen3(nnx.Module):
         Args:
             tokens_BT: int32 ids.
             remat: Recompute each layer in the backward pass instead of keeping what it made.
+            place: Says how `[B, T, D]` between two layers lies on a mesh.
 
         Returns:
             `hidden_BTD` in the compute dtype, normed: ready for `logits`.
@@ -80,11 +89,11 @@ class Qwen3(nnx.Module):
         def step(x_BTD: jax.Array, state: nnx.State) -> tuple[jax.Array, None]:
             block = nnx.merge(structure, state)
             query, key, value = block.project(x_BTD, *phases)
-            return block.finish(x_BTD, attention(query, key, value, mask_1TT)), None
+            return place(block.finish(x_BTD, attention(query, key, value, mask_1TT))), None
 
         # a scan needs no guard against common-subexpression elimination, and is faster without
         layer = jax.checkpoint(step, prevent_cse=False) if remat else step
-        x_BTD, _ = jax.lax.scan(layer, self._embed(tokens_BT), state_L)
+        x_BTD, _ = jax.lax.scan(layer, place(self._embed(tokens_BT)), state_L)
         return self.norm(x_BTD)
 
     def cached_hidden(

@@ -17,6 +17,7 @@ MeshAxes = str | tuple[str, ...] | None
 
 RULES: Mapping[str, MeshAxes] = {
     "batch": ("data", "fsdp"),
+    "micro": None,
     "embed": "fsdp",
     "vocab": "tensor",
     "query_heads": "tensor",
@@ -24,6 +25,7 @@ RULES: Mapping[str, MeshAxes] = {
     "mlp": "tensor",
     "layers": None,
     "time": None,
+    "width": None,
     "position": None,
     "head_dim": None,
     "norm": None,
@@ -50,6 +52,9 @@ AXES: Mapping[str, tuple[str, ...]] = {
 }
 CACHE_AXES = ("layers", "batch", "kv_heads", "position", "head_dim")
 TOKEN_AXES = ("batch", "time")
+HIDDEN_AXES = ("batch", "time", "width")  # activations: their width is whole everywhere
+LOGIT_AXES = ("batch", "time", "vocab")
+TABLE_AXES = ("vocab", "width")  # of the embedding where it is used
 
 
 def make_mesh(

@@ -4,7 +4,8 @@
 
 Parameters, optimizer, rollout history and the next step; data order and noise are pure functions of
 (seed, step), so the step stands for both. A checkpoint is written under a temporary name, with the
-record of its files (`models.fingerprints`), and renamed when complete.
+record of its files (`models.fingerprints`), and renamed when complete. Of several processes, which
+share the folder, each writes and reads its part of the state, and the first does the rest.
 """
 
 import errno
@@ -21,6 +22,7 @@ import orbax.checkpoint as ocp
 from models import fingerprints
 from train.disk import naming
 from train.learner import TrainState
+from train.processes import exchange, is_first
 
 History = dict[str, np.ndarray]
 
@@ -68,27 +70,41 @@ class Checkpoints:
         """
         path = self._path(next_step)
         partial = path.with_name(f".{next_step}.partial")
-        self._remove_partial()
+
+        def begin() -> None:
+            if is_first():
+                self._remove_partial()
+                with naming(path):
+                    self._folder.mkdir(parents=True, exist_ok=True)
+                    self._check_room(state, history)
+
+        exchange(begin)
         try:
-            with naming(path):
-                self._folder.mkdir(parents=True, exist_ok=True)
-                self._check_room(state, history)
-                with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer:
-                    checkpointer.save(
-                        partial,
-                        args=ocp.args.Composite(
-                            state=ocp.args.StandardSave(state),
-                            history=ocp.args.StandardSave(history),
-                        ),
-                    )
-                fingerprints.write(partial, partial / fingerprints.RECORD)
+            with (
+                naming(path),
+                ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer,
+            ):
+                checkpointer.save(
+                    partial,
+                    args=ocp.args.Composite(
+                        state=ocp.args.StandardSave(state),
+                        history=ocp.args.StandardSave(history),
+                    ),
+                )
+            exchange(lambda: self._complete(partial, path) if is_first() else None)
         except OSError:
-            self._remove_partial()
+            if is_first():
+                self._remove_partial()
             raise
+
+    def _complete(self, partial: Path, path: Path) -> None:
+        """Gives a checkpoint that is wholly written its name, and lets old ones go."""
+        with naming(path):
+            fingerprints.write(partial, partial / fingerprints.RECORD)
         if path.exists():  # one that was passed over, or is the same
             shutil.rmtree(path)
         os.replace(partial, path)
-        self._bad.discard(next_step)
+        self._bad.discard(int(path.name))
         self._prune()
 
     def newest(self, like: TrainState) -> Saved | None:
@@ -103,14 +119,14 @@ class Checkpoints:
             ValueError: There are checkpoints, but none can be used.
         """
         reasons: list[str] = []
-        for step in reversed(self._steps()):
+        for step in reversed(exchange(self._steps)[0]):
             try:
                 saved = self._read(step, like)
             except (ValueError, TypeError, KeyError, OSError) as error:
                 reasons.append(str(error).splitlines()[0])
                 self._bad.add(step)
             else:
-                for reason in reasons:
+                for reason in reasons if is_first() else ():
                     print(f"checkpoint passed over: {reason}", file=sys.stderr, flush=True)
                 return saved
         if reasons:
@@ -122,7 +138,8 @@ class Checkpoints:
 
     def _read(self, step: int, like: TrainState) -> Saved:
         path = self._path(step)
-        fingerprints.check(path, path / fingerprints.RECORD)
+        record = path / fingerprints.RECORD
+        exchange(lambda: fingerprints.check(path, record) if is_first() else None)
         target = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
         with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer:
             restored = checkpointer.restore(

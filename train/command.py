@@ -8,6 +8,7 @@ import jax
 
 from train.config import RunConfig, load_config
 from train.ending import fail_in_one_line
+from train.processes import connect
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -20,7 +21,9 @@ def main(command: Callable[[RunConfig], object], default: str, usage: str) -> No
         return
     use_compilation_cache()
     with fail_in_one_line():
-        command(_configuration(arguments, default))
+        config = _configuration(arguments, default)
+        connect(config.distributed)
+        command(config)
 
 
 def use_compilation_cache() -> None:

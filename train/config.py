@@ -263,6 +263,44 @@ class WandbSection:
 
 
 @dataclass(frozen=True)
+class MeshConfig:
+    """How many devices split what; the product is the number of devices that are used.
+
+    Attributes:
+        data: Parts into which a micro-batch is split, with the whole policy in each.
+        fsdp: Parts into which micro-batch, weights and optimizer are all split.
+        tensor: Parts into which heads, feed-forward width and vocabulary are split.
+        rollout_tensor: The same while sampling, where the other devices of a process split rows
+            and every one of these groups holds the whole policy; 0 is as `tensor`.
+    """
+
+    data: int = 1
+    fsdp: int = 1
+    tensor: int = 1
+    rollout_tensor: int = 0
+
+
+@dataclass(frozen=True)
+class DistributedConfig:
+    """Several processes that train one policy.
+
+    Attributes:
+        enabled: Whether there are. Without further entries they find each other by what the
+            cluster (Slurm, a TPU pod, ...) tells them; `train/launch.py` sets all of these.
+        coordinator: host:port of process 0; empty: from the cluster.
+        processes: How many there are; 0: from the cluster.
+        process: Which one this is; -1: from the cluster.
+        timeout_s: Seconds after which a process that is silent counts as dead.
+    """
+
+    enabled: bool = False
+    coordinator: str = ""
+    processes: int = 0
+    process: int = -1
+    timeout_s: int = 100
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """The whole tree.
 
@@ -289,6 +327,8 @@ class RunConfig:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     trace: TraceSection = field(default_factory=TraceSection)
     wandb: WandbSection = field(default_factory=WandbSection)
+    mesh: MeshConfig = field(default_factory=MeshConfig)
+    distributed: DistributedConfig = field(default_factory=DistributedConfig)
 
 
 # Whole numbers that must not be lower. What is no number of a kind is checked where it is used.
@@ -329,6 +369,13 @@ _LEAST = {
     "evaluation.slots": 1,
     "evaluation.top_k": 0,
     "trace.max_mb": 1,
+    "mesh.data": 1,
+    "mesh.fsdp": 1,
+    "mesh.tensor": 1,
+    "mesh.rollout_tensor": 0,
+    "distributed.processes": 0,
+    "distributed.process": -1,
+    "distributed.timeout_s": 5,
 }
 _MOST = 2**31 - 1  # int32 on the device
 

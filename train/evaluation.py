@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from models.policy import Params
 from ngramrl_jax.rollout.engine import RolloutEngine
 from train.config import RunConfig
+from train.processes import exchange, share
 from train.prompts import Prompt, group_requests
 from train.tasks.base import Score, Task, checked_scores
 from train.text import TextCodec
@@ -24,13 +25,18 @@ def evaluate(
     max_new_tokens: int,
     seed: int,
 ) -> list[Score]:
-    """Scores of one response to each prompt, in order."""
-    requests = group_requests(prompts, group=1, max_new_tokens=max_new_tokens)
-    rollouts, _ = engine.generate(
-        params, requests, seed=seed, step=EVALUATION_STEP, policy_version=-1
-    )
-    texts = [codec.decode(rollout.tokens_N) for rollout in rollouts]
-    return checked_scores(task, [prompt.item for prompt in prompts], texts)
+    """Scores of one response to each prompt, in order; each process evaluates its share."""
+    own = share(prompts)
+
+    def scores() -> list[Score]:
+        requests = group_requests(own, group=1, max_new_tokens=max_new_tokens)
+        rollouts, _ = engine.generate(
+            params, requests, seed=seed, step=EVALUATION_STEP, policy_version=-1
+        )
+        texts = [codec.decode(rollout.tokens_N) for rollout in rollouts]
+        return checked_scores(task, [prompt.item for prompt in own], texts) if own else []
+
+    return [score for part in exchange(scores) for score in part]
 
 
 class Judge:
@@ -45,6 +51,7 @@ class Judge:
             config.rollout,
             config.evaluation.slots,
             evaluation_sampling(config.evaluation),
+            bench.rollout_mesh,
         )
 
     def __call__(self, params: Params) -> dict[str, list[Score]]:

@@ -88,6 +88,23 @@ def deferred() -> Iterator[None]:
         raise Interrupted
 
 
+@contextmanager
+def allowed() -> Iterator[None]:
+    """Inside the block a signal raises at once, also where it would be deferred around it.
+
+    Raises:
+        Interrupted: A signal came inside, or had come before.
+    """
+    before, _state.deferred = _state.deferred, 0
+    try:
+        if _state.requested and not _state.raised:
+            _state.raised = True
+            raise Interrupted
+        yield
+    finally:
+        _state.deferred = before
+
+
 def _on_signal(number: int, frame: FrameType | None) -> None:
     if number in SIGNALS:
         if _state.requested:

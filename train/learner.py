@@ -135,18 +135,21 @@ class Learner:
         self._remat = remat
         self._batch_sharding = batch_sharding
         self._state_shardings = _state_shardings(optimizer, param_shardings)
+        everywhere = None if param_shardings is None else self._state_shardings.step
         self._update = jax.jit(
-            self._updated, donate_argnums=0, out_shardings=(self._state_shardings, None)
+            self._updated, donate_argnums=0, out_shardings=(self._state_shardings, everywhere)
         )
-        self._log_probs = jax.jit(self._all_log_probs)
+        self._log_probs = jax.jit(self._all_log_probs, out_shardings=batch_sharding)
 
     def init(self, params: Params) -> TrainState:
         """A fresh state. The parameters are copied, since updates give their state away."""
-        params = jax.tree.map(lambda leaf: jnp.array(leaf, dtype=jnp.float32), params)
-        state = TrainState(params, self._optimizer.init(params), jnp.zeros((), jnp.int32))
         if self._state_shardings is not None:
-            state = jax.device_put(state, self._state_shardings)
-        return state
+            params = jax.device_put(params, self._state_shardings.params)
+        return jax.jit(self._fresh, out_shardings=self._state_shardings)(params)
+
+    def _fresh(self, params: Params) -> TrainState:
+        params = jax.tree.map(lambda leaf: jnp.array(leaf, dtype=jnp.float32), params)
+        return TrainState(params, self._optimizer.init(params), jnp.zeros((), jnp.int32))
 
     def update(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """One update.
@@ -174,6 +177,21 @@ class Learner:
             raise ValueError("rollout_logp_BR: found none, allowed: what the rollouts recorded")
         return self._update(state, self._placed(batch))
 
+    def abstract_state(self, params: Params) -> TrainState:
+        """The state that `init` would make, with shapes, dtypes and shardings alone."""
+        state = jax.eval_shape(self._fresh, params)
+        if self._state_shardings is None:
+            return state
+        return jax.tree.map(
+            lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
+            state,
+            self._state_shardings,
+        )
+
+    def trace(self, params: Params, batch: Batch) -> jax.stages.Traced:
+        """The update for abstract parameters and batch, to be looked at or compiled."""
+        return self._update.trace(self.abstract_state(params), batch)
+
     def log_probs(self, params: Params, batch: Batch) -> jax.Array:
         """float32 log-probabilities laid out as the batch's mask, 0 off it.
 
@@ -184,16 +202,24 @@ class Learner:
     def _placed(self, batch: Batch) -> Batch:
         if self._batch_sharding is None:
             return batch
-        return jax.device_put(batch, self._batch_sharding)
+        sharding = self._batch_sharding
+
+        def place(x: Any) -> jax.Array:
+            if isinstance(x, jax.Array):  # from `log_probs`
+                return x
+            # every process has the whole batch and takes its rows of it
+            return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
+
+        return jax.tree.map(place, batch)
 
     def _updated(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         grad_of = jax.value_and_grad(self._micro_loss, has_aux=True)
 
         def add(grads: Params, micro: Batch) -> tuple[Params, Metrics]:
             (_, sums), micro_grads = grad_of(state.params, micro)
-            return jax.tree.map(jnp.add, grads, micro_grads), sums
+            return self._split_as_params(jax.tree.map(jnp.add, grads, micro_grads)), sums
 
-        zeros = jax.tree.map(jnp.zeros_like, state.params)
+        zeros = self._split_as_params(jax.tree.map(jnp.zeros_like, state.params))
         grads, sums_M = lax.scan(add, zeros, batch)
         metrics = _reduce(sums_M, jnp.sum(batch.mask_BR, dtype=jnp.float32))
         grad_norm = optax.tree.norm(grads)
@@ -206,6 +232,12 @@ class Learner:
         kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), updated, state)
         refused = (~finite).astype(jnp.float32)
         return kept, metrics | {"grad_norm": grad_norm, "refused": refused}
+
+    def _split_as_params(self, grads: Params) -> Params:
+        """Gradients lie where their parameters do; the compiler might add them up whole."""
+        if self._state_shardings is None:
+            return grads
+        return lax.with_sharding_constraint(grads, self._state_shardings.params)
 
     def _micro_loss(self, params: Params, batch: Batch) -> tuple[jax.Array, Metrics]:
         """The micro-batch's part of the loss, and sums over its tokens for the metrics."""

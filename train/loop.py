@@ -1,14 +1,18 @@
 """A whole run: start or resume, steps, checkpoints, evaluation, summary and report."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from contextlib import nullcontext
+from dataclasses import asdict, replace
 from typing import Any
+
+import jax
 
 from train.config import RunConfig
 from train.data_order import left_over
 from train.evaluation import Judge, outcomes
 from train.interrupt import Interrupted, deferred
 from train.metrics import MetricsWriter, Row, describe_environment, read_rows, summarise
+from train.processes import is_first
 from train.progress import TrainingProgress, print_summary
 from train.refusals import Refusals
 from train.report import write_report
@@ -27,7 +31,7 @@ def run(config: RunConfig, *, quiet: bool = False) -> dict[str, Any]:
     """Trains until the configured number of steps is done, resuming where the run folder stands.
 
     Returns:
-        The content of `summary.json`.
+        The content of `summary.json`; of several processes only the first has it.
 
     Raises:
         ValueError: Something in the configuration, the data or the checkpoint cannot be used; or
@@ -54,10 +58,10 @@ class _Run:
             found = config.train.checkpoint_every
             raise ValueError(f"train.checkpoint_every: found {found}, allowed: 1 or more")
         self._config = config
-        self._bench = bench
         self._folder = folder
-        self._quiet = quiet
+        self._quiet = quiet or not is_first()
         self._trainer = Trainer(bench, config)
+        self._bench = bench = replace(bench, params={})  # no second policy stays in memory
         epochs = config.train.epochs * self._trainer.steps_per_epoch
         self._total = config.train.steps or epochs
         self._judge = Judge(bench, config)
@@ -67,16 +71,19 @@ class _Run:
 
     def go(self) -> dict[str, Any]:
         refusals = self._resume()
-        self._folder.create()
+        if is_first():
+            self._folder.create()
         with (
             self._open_trace() as self._trace,
             self._open_tracker() as self._tracker,
-            MetricsWriter(self._folder.path, self._done) as writer,
+            self._open_metrics() as writer,
             TrainingProgress(self._total, self._done, quiet=self._quiet) as progress,
         ):
             progress.note(self._welcome())
             try:
-                self._train(writer, progress, refusals)
+                # Several processes must agree to stop; they do where they exchange rollouts.
+                with deferred() if jax.process_count() > 1 else nullcontext():
+                    self._train(writer, progress, refusals)
             except Interrupted as end:
                 self._save()
                 raise self._word(end) from None
@@ -91,14 +98,23 @@ class _Run:
         before = [row.get("refused_steps", 0) for row in rows if row["step"] < self._done]
         return Refusals(self._config.train.max_refused, so_far=max(before, default=0))
 
+    def _open_metrics(self) -> MetricsWriter | nullcontext[None]:
+        return MetricsWriter(self._folder.path, self._done) if is_first() else nullcontext()
+
     def _open_trace(self) -> RunTrace:
         config = self._config
+        if not is_first():
+            return RunTrace()
         return open_trace(config.trace, self._folder.traces, self._trainer, config.seed, self._done)
 
     def _open_tracker(self) -> Tracker:
+        if not is_first():
+            return Tracker()
         return open_tracker(self._config.wandb, self._folder, asdict(self._config))
 
-    def _train(self, writer: MetricsWriter, progress: TrainingProgress, refusals: Refusals) -> None:
+    def _train(
+        self, writer: MetricsWriter | None, progress: TrainingProgress, refusals: Refusals
+    ) -> None:
         self._trainer.warm_up()
         if self._done == 0:
             self._evaluate("start")
@@ -109,7 +125,8 @@ class _Run:
                 row = outcome.row | refusals.count(step, outcome.refused)
                 self._done = step + 1
                 row |= self._after_step(outcome)
-                writer.write(row)  # before the checkpoint: a kill between them leaves no gap
+                if writer:
+                    writer.write(row)  # before the checkpoint: a kill between leaves no gap
                 self._tracker.log(row)
                 self._trace.keep(outcome)
                 progress.update(row)
@@ -133,7 +150,7 @@ class _Run:
 
     def _after_step(self, outcome: StepOutcome) -> Row:
         """Samples and evaluation where they are due; returns metrics to add."""
-        if self._done in (1, self._total) and not outcome.refused:
+        if self._done in (1, self._total) and not outcome.refused and is_first():
             keep_samples(self._folder, self._bench, outcome)
         return self._evaluate("end") if self._due(self._config.evaluation.every) else {}
 
@@ -142,10 +159,14 @@ class _Run:
         params = self._trainer.rollout_params()
         with watched("evaluation", self._config.train.stuck_after_s):
             now = outcomes(self._judge(params), self._bench.task.accuracy_part)
+        if is_first():
+            self._keep_outcomes(when, now)
+        return {f"heldout_{name}_accuracy": sum(o) / len(o) for name, o in now.items()}
+
+    def _keep_outcomes(self, when: str, now: Mapping[str, Any]) -> None:
         kept: Mapping[str, Any] = self._folder.read_json("heldout.json") or {}
         merged = {name: dict(kept.get(name, {})) | {when: now[name]} for name in now}
         self._folder.write_json("heldout.json", merged)
-        return {f"heldout_{name}_accuracy": sum(o) / len(o) for name, o in now.items()}
 
     def _save(self) -> None:
         """A checkpoint of the steps done, where the newest one holds fewer."""
@@ -179,6 +200,8 @@ class _Run:
         return text + (f"; resuming at step {self._done} of {self._total}" if self._done else "")
 
     def _finish(self) -> dict[str, Any]:
+        if not is_first():
+            return {}
         summary = summarise(
             read_rows(self._folder.path / "metrics.jsonl"),
             self._folder.read_json("heldout.json") or {},

@@ -11,7 +11,7 @@ from train.checkpoints import Checkpoints
 from train.config import RunConfig, flatten, load_config, to_yaml
 from train.metrics import to_json, write_atomic
 
-# What a resumed run may change: how long it goes on, and how it is watched and saved.
+# What a resumed run may change: how long it goes on, how it is watched, saved and placed.
 _FREE = {
     f"train.{name}"
     for name in (
@@ -23,6 +23,7 @@ _FREE = {
         "stuck_after_s",
     )
 } | {"trace.enabled", "trace.max_mb", "wandb.project", "wandb.mode"}
+_FREE_SECTIONS = ("mesh.", "distributed.")
 # Errors of the file system that are no fault of the path given.
 _NO_MISTAKE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
@@ -82,7 +83,9 @@ def _refuse_other(stored: Path, text: str) -> None:
     different = [
         f"{key}: {before.get(key)} -> {now.get(key)}"
         for key in sorted(before | now)
-        if key not in _FREE and before.get(key) != now.get(key)
+        if key not in _FREE
+        and not key.startswith(_FREE_SECTIONS)
+        and before.get(key) != now.get(key)
     ]
     if different:
         raise ValueError(

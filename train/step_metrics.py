@@ -34,6 +34,16 @@ def reward_metrics(scores: Sequence[Score], group: int) -> Row:
     }
 
 
+def total(parts: Sequence[RolloutCounters]) -> RolloutCounters:
+    """The sums of several processes' counters; those of a single one as they are."""
+    if len(parts) == 1:
+        return parts[0]
+    whole = RolloutCounters(parts[0].draft_tokens)
+    for name in vars(whole).keys() - {"draft_tokens"}:
+        setattr(whole, name, sum(getattr(part, name) for part in parts))
+    return whole
+
+
 def rollout_metrics(rollouts: Sequence[Rollout], counters: RolloutCounters, seconds: float) -> Row:
     """What sampling cost and what drafting kept; `seconds` is the stage's wall time."""
     rounds = max(counters.row_rounds, 1)

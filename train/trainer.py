@@ -8,6 +8,8 @@ Legend: G groups of a step, N rollouts of a group.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,12 +25,14 @@ from train.config import RunConfig
 from train.data_order import more_items, step_items, steps_per_epoch
 from train.group_choice import groups_to_learn_from, teaching_groups
 from train.learner import Metrics, TrainState
+from train.mesh import WeightMover
 from train.metrics import Row
 from train.objectives import soft_overlong_penalty
+from train.processes import exchange, share
 from train.prompts import Prompt, group_requests
 from train.refusals import not_finite
 from train.stage_clock import StageClock
-from train.step_metrics import reward_metrics, rollout_metrics, update_metrics
+from train.step_metrics import reward_metrics, rollout_metrics, total, update_metrics
 from train.tasks.base import Score, checked_scores
 from train.workbench import Workbench, make_learner, make_objective, training_engine
 
@@ -69,6 +73,14 @@ class StepOutcome:
     refused: str | None
 
 
+class _Part(NamedTuple):
+    """What one process got in a round of sampling; `counters` are its sums over the step so far."""
+
+    rollouts: list[Rollout]
+    scores: list[Score]
+    counters: RolloutCounters
+
+
 class Trainer:
     """Policy, optimizer and rollout history of a run, and the step that advances them.
 
@@ -81,12 +93,18 @@ class Trainer:
 
     def __init__(self, bench: Workbench, config: RunConfig) -> None:
         """Builds engine and learner; `warm_up` compiles them."""
-        self._bench = bench
+        self._bench = replace(bench, params={})  # the trainer has a copy, which it changes
         self._config = config
         self._objective = make_objective(config.objective, config.rollout.max_new_tokens)
-        self._learner = make_learner(bench.policy, config)
+        self._reference = bench.params if self._objective.kl > 0.0 else {}
+        self._learner = make_learner(bench.policy, config, bench.mesh)
+        self._move = WeightMover(bench.policy.dtype, bench.mesh, bench.rollout_mesh)
         self.engine, self.history = training_engine(
-            bench.policy, bench.codec, config.rollout, deterministic=config.deterministic
+            bench.policy,
+            bench.codec,
+            config.rollout,
+            bench.rollout_mesh,
+            deterministic=config.deterministic,
         )
         self.state: TrainState = self._learner.init(bench.params)
         self.kept_history = self.history.snapshot()
@@ -102,11 +120,8 @@ class Trainer:
         self.engine.warm_up(self.rollout_params())
 
     def rollout_params(self) -> Params:
-        """The parameters in the policy's compute type, cast once for all rounds of a step."""
-        dtype = jnp.dtype(self._bench.policy.dtype)
-        if dtype == jnp.float32:
-            return self.state.params
-        return _cast(self.state.params, dtype)
+        """The parameters in the type and layout of rollouts, once for all rounds of a step."""
+        return self._move(self.state.params)
 
     def resume(self, saved: Saved) -> None:
         """Takes up what a checkpoint holds."""
@@ -127,15 +142,20 @@ class Trainer:
         rollouts: list[Rollout] = []
         scores: list[Score] = []
         teaches_G = np.zeros(0, bool)
+        parts: list[_Part] = []
         with clock.stage("data"):
             chosen = self._first_items(step)
+        with clock.stage("prepare"):
+            params = jax.block_until_ready(self.rollout_params())
         for attempt in range(1, self._config.objective.sampling_rounds + 1):
             prompts = [self._bench.train[i] for i in chosen[len(teaches_G) :]]
+            work = partial(self._own_part, step, share(prompts), params, counters)
             with clock.stage("rollout"):
-                more = self._rollouts(step, prompts, counters)
-            with clock.stage("reward"):
-                rollouts += more
-                scores += self._scores(prompts, more)
+                parts = exchange(work, interruptible=True)
+            rollouts += [rollout for part in parts for rollout in part.rollouts]
+            scores += [score for part in parts for score in part.scores]
+            if len(parts) > 1:
+                self._take_up(step, rollouts)
             teaches_G = teaching_groups(scores, self._config.train.group)
             missing = wanted - int(teaches_G.sum())
             if missing <= 0 or len(chosen) == len(self._bench.train):
@@ -143,7 +163,22 @@ class Trainer:
             with clock.stage("data"):
                 chosen = np.append(chosen, self._more_items(step, attempt, chosen)[:missing])
         learnt_G = groups_to_learn_from(teaches_G, wanted) if dynamic else np.ones_like(teaches_G)
-        return Sampled(step, rollouts, scores, counters, learnt_G)
+        spent = total([part.counters for part in parts])
+        return Sampled(step, rollouts, scores, spent, learnt_G)
+
+    def _own_part(
+        self, step: int, prompts: Sequence[Prompt], params: Params, counters: RolloutCounters
+    ) -> _Part:
+        """This process's rollouts and scores; what they cost is added to the counters."""
+        rollouts = self._rollouts(step, prompts, params, counters)
+        with self._clock.stage("reward"):
+            return _Part(rollouts, self._scores(prompts, rollouts) if prompts else [], counters)
+
+    def _take_up(self, step: int, rollouts: Sequence[Rollout]) -> None:
+        """The history takes up the rollouts of all processes in one order everywhere."""
+        self.history.restore(self.kept_history)
+        for rollout in rollouts:
+            self.history.observe(rollout.prompt_id, rollout.tokens_N, step, rollout.best)
 
     def learn(self, sampled: Sampled) -> StepOutcome:
         """The second half: the update, or a refusal where a number is not finite."""
@@ -188,12 +223,12 @@ class Trainer:
         return more_items(step, attempt, len(self._bench.train), taken, self._config.seed)
 
     def _rollouts(
-        self, step: int, prompts: Sequence[Prompt], counters: RolloutCounters
+        self, step: int, prompts: Sequence[Prompt], params: Params, counters: RolloutCounters
     ) -> list[Rollout]:
         """Siblings side by side; what they cost is added to the counters."""
         group, most = self._config.train.group, self._config.rollout.max_new_tokens
         rollouts, _ = self.engine.generate(
-            self.rollout_params(),
+            params,
             group_requests(prompts, group, most),
             seed=self._config.seed,
             step=step,
@@ -251,7 +286,7 @@ class Trainer:
                 old = self._learner.log_probs(self.state.params, batch)
                 batch = replace(batch, old_logp_BR=old)
             if needs_reference:
-                reference = self._learner.log_probs(self._bench.params, batch)
+                reference = self._learner.log_probs(self._reference, batch)
                 batch = replace(batch, reference_logp_BR=reference)
         return batch
 
@@ -266,8 +301,3 @@ class Trainer:
             self.state, metrics = self._learner.update(self.state, batch)
             refused = refused + metrics["refused"]
         return jax.device_get(metrics | {"refused": refused})
-
-
-@jax.jit(static_argnums=1)
-def _cast(params: Params, dtype: jnp.dtype) -> Params:
-    return jax.tree.map(lambda leaf: leaf.astype(dtype), params)

@@ -48,6 +48,11 @@ class Lesson:
 def ensure_checkpoint(config: RunConfig, task: Task, *, quiet: bool = False) -> None:
     """Makes `model.checkpoint` where it is missing and `warm_start.enabled` allows it."""
     if config.warm_start.enabled and not Path(config.model.checkpoint).exists():
+        if jax.process_count() > 1:
+            raise ValueError(
+                f"model.checkpoint: found no {config.model.checkpoint}, allowed with several "
+                "processes: one that train/sft.py made before"
+            )
         make_checkpoint(config, task, quiet=quiet)
 
 

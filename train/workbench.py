@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import cast
 
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
 from models import checkpoint
@@ -30,6 +31,7 @@ from train.config import (
 )
 from train.correction import Correction
 from train.learner import Learner, OptimizerSettings
+from train.mesh import micro_batch_sharding, rollout_layout, rollout_mesh, training_mesh
 from train.objectives import OBJECTIVES, Objective
 from train.prompts import Prompt, encode_prompts
 from train.tasks.base import Task
@@ -47,7 +49,9 @@ class Workbench:
         task: The workload; closed by whoever made the workbench.
         codec: The checkpoint's tokenizer.
         policy: The model.
-        params: Its starting parameters, float32.
+        mesh: Where it is trained.
+        rollout_mesh: Where this process samples from it.
+        params: Its starting parameters, float32, on the training mesh.
         train: Training prompts that fit the cache.
         heldout: The same for each held-out set.
         left_out: Items of all sets whose prompt is too long.
@@ -56,6 +60,8 @@ class Workbench:
     task: Task
     codec: TextCodec
     policy: Qwen3Policy
+    mesh: Mesh
+    rollout_mesh: Mesh
     params: Params
     train: list[Prompt]
     heldout: Mapping[str, list[Prompt]]
@@ -67,9 +73,10 @@ def open_workbench(config: RunConfig, task: Task) -> Workbench:
 
     Raises:
         ValueError: Checkpoint missing or unusable, tokenizer that does not match, no prompt that
-            fits.
+            fits, a mesh that does not fit the devices or the policy.
     """
-    policy, params, codec = load_policy(config.model, config.data)
+    mesh = training_mesh(config.mesh)
+    policy, params, codec = load_policy(config.model, config.data, mesh)
     longest = config.rollout.max_prompt_tokens
     train = encode_prompts(task, codec, task.train_items, longest)
     heldout = {
@@ -79,13 +86,16 @@ def open_workbench(config: RunConfig, task: Task) -> Workbench:
         raise ValueError(f"rollout.max_prompt_tokens: found {longest}, no prompt is that short")
     items = len(task.train_items) + sum(map(len, task.heldout.values()))
     left_out = items - len(train) - sum(map(len, heldout.values()))
-    return Workbench(task, codec, policy, params, train, heldout, left_out)
+    sampling_mesh = rollout_mesh(config.mesh, mesh)
+    return Workbench(task, codec, policy, mesh, sampling_mesh, params, train, heldout, left_out)
 
 
-def load_policy(section: ModelSection, data: DataConfig) -> tuple[Qwen3Policy, Params, TextCodec]:
+def load_policy(
+    section: ModelSection, data: DataConfig, mesh: Mesh | None = None
+) -> tuple[Qwen3Policy, Params, TextCodec]:
     """Policy, float32 parameters and tokenizer of a checkpoint folder."""
     folder, dtype = Path(section.checkpoint), compute_dtype(section)
-    model_config, params = checkpoint.load(folder, dtype=jnp.float32)
+    model_config, params = checkpoint.load(folder, dtype=jnp.float32, mesh=mesh)
     codec = open_codec(folder, data)
     if codec.vocab_size > model_config.vocab_size:
         raise ValueError(
@@ -114,7 +124,12 @@ def evaluation_sampling(config: EvaluationConfig) -> Sampling:
 
 
 def training_engine(
-    policy: Qwen3Policy, codec: TextCodec, config: RolloutConfig, *, deterministic: bool
+    policy: Qwen3Policy,
+    codec: TextCodec,
+    config: RolloutConfig,
+    mesh: Mesh | None = None,
+    *,
+    deterministic: bool = True,
 ) -> tuple[RolloutEngine, History]:
     """The drafting engine of the training loop and the history that it drafts from.
 
@@ -137,11 +152,17 @@ def training_engine(
     if not deterministic:
         length = cast(DraftLengthName, config.draft_length)  # checked by EngineSettings
         settings = replace(settings, draft_length=length, look_up_share=None)
-    return RolloutEngine(policy, drafter, settings), history
+    layout = None if mesh is None else rollout_layout(mesh)
+    return RolloutEngine(policy, drafter, settings, layout), history
 
 
 def plain_engine(
-    policy: Qwen3Policy, codec: TextCodec, config: RolloutConfig, slots: int, sampling: Sampling
+    policy: Qwen3Policy,
+    codec: TextCodec,
+    config: RolloutConfig,
+    slots: int,
+    sampling: Sampling,
+    mesh: Mesh | None = None,
 ) -> RolloutEngine:
     """An engine that decodes plainly, for prompts that have no history."""
     settings = replace(
@@ -151,7 +172,8 @@ def plain_engine(
         best_tokens=0,
         sampling=sampling,
     )
-    return RolloutEngine(policy, NoDrafter(slots), settings)
+    layout = None if mesh is None else rollout_layout(mesh)
+    return RolloutEngine(policy, NoDrafter(slots), settings, layout)
 
 
 def engine_settings(codec: TextCodec, config: RolloutConfig) -> EngineSettings:
@@ -174,8 +196,18 @@ def engine_settings(codec: TextCodec, config: RolloutConfig) -> EngineSettings:
     )
 
 
-def make_learner(policy: Qwen3Policy, config: RunConfig) -> Learner:
-    """The learner of the RL loop."""
+def make_learner(policy: Qwen3Policy, config: RunConfig, mesh: Mesh) -> Learner:
+    """The learner of the RL loop on a mesh.
+
+    Raises:
+        ValueError: A micro-batch does not split evenly over the mesh.
+    """
+    parts = mesh.size // mesh.shape["tensor"]
+    if config.train.micro_batch % parts:
+        raise ValueError(
+            f"train.micro_batch: found {config.train.micro_batch}, allowed: a multiple of {parts}, "
+            "mesh.data times mesh.fsdp"
+        )
     optimizer = OptimizerSettings(
         learning_rate=config.optimizer.learning_rate,
         warmup_steps=config.optimizer.warmup_steps,
@@ -183,13 +215,15 @@ def make_learner(policy: Qwen3Policy, config: RunConfig) -> Learner:
         clip_norm=config.optimizer.max_grad_norm,
     )
     return Learner(
-        policy,
+        replace(policy, mesh=mesh) if mesh.size > 1 else policy,
         optimizer,
         make_objective(config.objective, config.rollout.max_new_tokens),
         rollout_sampling(config.rollout),
         correction=make_correction(config.objective),
         chunk_tokens=config.train.logprob_chunk,
         remat=config.train.remat,
+        param_shardings=policy.shardings(mesh),
+        batch_sharding=micro_batch_sharding(mesh),
     )
 
 

@@ -8,23 +8,10 @@ import jax.numpy as jnp
 from models.config import PRESETS, ModelConfig
 from models.policy import Params, Qwen3Policy
 
-# Of SmolLM2-135M (Hugging Face), as a Qwen3.
-_135M = ModelConfig(
-    vocab_size=49_152,
-    hidden_size=576,
-    intermediate_size=1536,
-    num_hidden_layers=30,
-    num_attention_heads=9,
-    num_key_value_heads=3,
-    head_dim=64,
-    rope_theta=1e5,
-    rms_norm_eps=1e-5,
-    tie_word_embeddings=True,
-)
 SHAPES = {
     **PRESETS,
     "tiny": replace(PRESETS["tiny"], vocab_size=4096),
-    "135m": _135M,
+    "135m": PRESETS["smollm2_135m"],
 }
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 

@@ -3,12 +3,16 @@
 Legend: B rows, N rows admitted at once, K draft budget, P prompt tokens.
 """
 
+from functools import partial
+from typing import Any
+
 import jax
 import numpy as np
 
 from ngramrl_jax.protocols import Params, Policy
 from ngramrl_jax.rollout.admit import ROW_COLUMNS, admission_row
 from ngramrl_jax.rollout.ladder import length_ladder, rung_for
+from ngramrl_jax.rollout.layout import RowLayout
 from ngramrl_jax.rollout.programs import Programs
 from ngramrl_jax.rollout.round import DecodeRule
 from ngramrl_jax.rollout.settings import EngineSettings
@@ -33,10 +37,20 @@ class Device:
         clock: How long the device had nothing to do.
     """
 
-    def __init__(self, policy: Policy, settings: EngineSettings) -> None:
-        """Allocates the caches."""
+    def __init__(
+        self, policy: Policy, settings: EngineSettings, layout: RowLayout | None = None
+    ) -> None:
+        """Allocates the caches.
+
+        Raises:
+            ValueError: The rows do not split evenly over the layout.
+        """
+        groups = layout.groups if layout is not None else 1
+        if settings.slots % groups:
+            raise ValueError(f"slots: found {settings.slots}, allowed: a multiple of {groups}")
         self._policy = policy
         self._settings = settings
+        self._layout = layout
         self._best_tokens = min(settings.best_tokens, policy.vocab_size)
         rule = DecodeRule(
             settings.sampling,
@@ -45,14 +59,14 @@ class Device:
             self._best_tokens,
             settings.draft_shape,
         )
-        self.programs = Programs(policy, rule, settings.plain_rounds, settings.draft_tokens)
+        self.programs = Programs(policy, rule, settings.plain_rounds, settings.draft_tokens, layout)
         self.live_ladder = length_ladder(settings.capacity)
         self._prompt_ladder = length_ladder(settings.max_prompt_tokens)
         # Mostly one row or two are admitted, and every line copies a whole prefix.
         self._admission_ladder = tuple(sorted({1, min(4, settings.slots), settings.slots}))
-        self.prefix_entries = max(settings.prefix_entries, settings.slots)
-        self._prefixes = policy.init_cache(self.prefix_entries, settings.max_prompt_tokens)
+        self.prefix_entries = -(-max(settings.prefix_entries, settings.slots) // groups) * groups
         self._forced = settings.verifier == "forced"
+        self._prefixes = self._empty_prefixes()
         self.state: DecodeState = self._empty_state()
         self.clock = IdleClock(lambda: _is_ready(self.state.room_B))
 
@@ -149,9 +163,25 @@ class Device:
             self.clock.at_work()
         return result
 
+    def _empty_prefixes(self) -> Any:
+        """The prefix cache, made where it shall lie."""
+        size = self.prefix_entries, self._settings.max_prompt_tokens
+        if self._layout is None:
+            return self._policy.init_cache(*size)
+        made_there = jax.jit(
+            self._policy.init_cache,
+            static_argnums=(0, 1),
+            out_shardings=self._layout.cache_shardings(),
+        )
+        return made_there(*size)
+
     def _empty_state(self) -> DecodeState:
-        settings = self._settings
-        return empty_state(self._policy, settings.slots, settings.capacity, forced=self._forced)
+        """The state of idle slots, made where it shall lie."""
+        size = self._settings.slots, self._settings.capacity
+        make = partial(empty_state, self._policy, *size, forced=self._forced)
+        if self._layout is None:
+            return make()
+        return jax.jit(make, out_shardings=self._layout.state_shardings(forced=self._forced))()
 
 
 def _is_ready(array: jax.Array) -> bool:

@@ -24,6 +24,7 @@ from ngramrl_jax.rollout.counters import RolloutCounters
 from ngramrl_jax.rollout.device import Device
 from ngramrl_jax.rollout.drafting import Batch, Drafting, Synchronous, send
 from ngramrl_jax.rollout.forced import check_forced, forced_line
+from ngramrl_jax.rollout.layout import RowLayout
 from ngramrl_jax.rollout.order import wave_order
 from ngramrl_jax.rollout.pipeline import DeviceChoice, HostChoice
 from ngramrl_jax.rollout.prefixes import PrefixIndex
@@ -45,7 +46,13 @@ class RolloutEngine:
         prefetch: The setting as far as K and drafter allow it.
     """
 
-    def __init__(self, policy: Policy, drafter: Drafter, settings: EngineSettings) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        drafter: Drafter,
+        settings: EngineSettings,
+        layout: RowLayout | None = None,
+    ) -> None:
         """Allocates the caches.
 
         Args:
@@ -53,9 +60,11 @@ class RolloutEngine:
             drafter: Proposes drafts for `settings.slots` rows; it observes finished rollouts also
                 where K is 0. During `generate` it is the engine's alone.
             settings: Shapes and schedule.
+            layout: Where rows and caches lie on a mesh; None is one device.
 
         Raises:
-            ValueError: Draft trees, with a policy or a drafter that has none.
+            ValueError: The rows do not split evenly over the layout; draft trees, with a policy or
+                a drafter that has none.
         """
         self.settings = settings
         self.prefetch: PrefetchName = "off"
@@ -65,7 +74,7 @@ class RolloutEngine:
         self._chooser = make_chooser(settings)
         self._forced = settings.verifier == "forced"
         self._vocab_size = policy.vocab_size
-        self._device = Device(policy, settings)
+        self._device = Device(policy, settings, layout)
         self._index = PrefixIndex(self._device.prefix_entries)
         best_tokens = min(settings.best_tokens, policy.vocab_size)
         self._slots = SlotTable(settings.slots, settings.max_new_tokens, best_tokens)

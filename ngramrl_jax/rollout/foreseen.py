@@ -3,13 +3,12 @@
 Legend: B rows, K draft budget.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from ngramrl_jax.protocols import Params, Policy
-from ngramrl_jax.rollout.round import DecodeRule, speculative_round
 from ngramrl_jax.rollout.state import DecodeState
 from ngramrl_jax.rollout.table import choose, unpack_table
 
@@ -17,24 +16,19 @@ _Carry = tuple[jax.Array, DecodeState, Any]  # whether it is over, the state, th
 
 
 def foreseen_round(
-    policy: Policy,
-    rule: DecodeRule,
-    params: Params,
+    work: Callable[[DecodeState, jax.Array], tuple[DecodeState, jax.Array]],
     state: DecodeState,
     table_BX: jax.Array,
     *,
-    live: int,
     draft_tokens: int,
 ) -> tuple[DecodeState, jax.Array]:
     """A speculative round with the drafts that the table holds for the rows as they are now.
 
     Args:
-        policy: The target model.
-        rule: Sampling, stop ids and verifier.
-        params: Parameters of the policy.
+        work: The round itself: the state and packed drafts to the next state and the packed
+            outcome, as `round.speculative_round`.
         state: Donated by the caller.
         table_BX: int32, from `table.pack_table`.
-        live: Static bound on the positions to be attended, see `Policy.forward`.
         draft_tokens: Static K.
 
     Returns:
@@ -48,9 +42,7 @@ def foreseen_round(
 
     def run(carry: _Carry) -> _Carry:
         _, state, _ = carry
-        return jnp.asarray(True), *speculative_round(
-            policy, rule, params, state, drafts_BX, live=live
-        )
+        return jnp.asarray(True), *work(state, drafts_BX)
 
     nothing = jax.eval_shape(lambda state: run((choice.skipped, state, None))[2], state)
     # A loop of one turn or none, not a `cond`: that would copy the cache, which no branch owns.

@@ -4,6 +4,7 @@ Legend: B rows, N rows admitted at once, K draft budget, P prompt tokens in a le
 """
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from ngramrl_jax.protocols import Params, Policy
 from ngramrl_jax.rollout import admit as admission
 from ngramrl_jax.rollout import round as rounds
 from ngramrl_jax.rollout.foreseen import foreseen_round
+from ngramrl_jax.rollout.layout import RowLayout
 from ngramrl_jax.rollout.round import DecodeRule
 from ngramrl_jax.rollout.state import DecodeState
 from ngramrl_jax.rollout.tree_round import as_tree_policy, tree_round
@@ -27,43 +29,55 @@ class Programs:
     """
 
     def __init__(
-        self, policy: Policy, rule: DecodeRule, plain_rounds: int, draft_tokens: int
+        self,
+        policy: Policy,
+        rule: DecodeRule,
+        plain_rounds: int,
+        draft_tokens: int,
+        layout: RowLayout | None = None,
     ) -> None:
-        """Binds the static parts; nothing is compiled yet."""
+        """Binds the static parts; nothing is compiled yet. No layout means one device."""
         self.compiled: Counter[tuple] = Counter()
         self._policy = policy
         self._rule = rule
         self._plain_rounds = plain_rounds
         self._draft_tokens = draft_tokens
-        jit_round = partial(jax.jit, static_argnames="live", donate_argnames="state")
         if rule.draft_shape == "tree":
             self._draft_round = partial(tree_round, as_tree_policy(policy), rule)
         else:
             self._draft_round = partial(rounds.speculative_round, policy, rule)
+        self._layout = layout
+        state = prefixes = packed = None
+        if layout is not None:
+            state = layout.state_shardings(forced=rule.verifier == "forced")
+            prefixes = layout.cache_shardings()
+            packed = layout.everywhere  # so that one copy brings it to the host
+        jit_round = partial(
+            jax.jit,
+            static_argnames="live",
+            donate_argnames="state",
+            out_shardings=(state, packed),
+        )
         self.speculative = jit_round(self._speculative)
         self.foreseen = jit_round(self._foreseen)
         self.plain = jit_round(self._plain)
-        self.prefill = jax.jit(self._prefill, donate_argnames="prefixes")
-        self.admit = jax.jit(self._admit, donate_argnames="state")
+        self.prefill = jax.jit(self._prefill, donate_argnames="prefixes", out_shardings=prefixes)
+        self.admit = jax.jit(self._admit, donate_argnames="state", out_shardings=state)
 
     def _speculative(
         self, params: Params, state: DecodeState, drafts_BX: jax.Array, *, live: int
     ) -> tuple[DecodeState, jax.Array]:
         self.compiled["speculative", drafts_BX.shape, live] += 1
-        return self._draft_round(params, state, drafts_BX, live=live)
+        return self._by_rows(partial(self._draft_round, live=live))(params, state, drafts_BX)
 
     def _foreseen(
         self, params: Params, state: DecodeState, table_BX: jax.Array, *, live: int
     ) -> tuple[DecodeState, jax.Array]:
         self.compiled["foreseen", table_BX.shape, live] += 1
+        # Whether the round is worth running is decided for all rows together, as by the host.
+        work = self._by_rows(partial(self._draft_round, live=live))
         return foreseen_round(
-            self._policy,
-            self._rule,
-            params,
-            state,
-            table_BX,
-            live=live,
-            draft_tokens=self._draft_tokens,
+            partial(work, params), state, table_BX, draft_tokens=self._draft_tokens
         )
 
     def _plain(
@@ -76,16 +90,13 @@ class Programs:
         live: int,
     ) -> tuple[DecodeState, jax.Array]:
         self.compiled["plain", live] += 1
-        return rounds.plain_rounds(
-            self._policy,
-            self._rule,
-            params,
-            state,
-            leave_at,
-            most,
-            live=live,
-            rounds=self._plain_rounds,
+        work = partial(
+            rounds.plain_rounds, self._policy, self._rule, live=live, rounds=self._plain_rounds
         )
+        return self._by_rows(work)(params, state, leave_at, most)
+
+    def _by_rows(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        return work if self._layout is None else self._layout.by_rows(work)
 
     def _prefill(self, params: Params, prefixes: Any, tokens_P: jax.Array, entry: jax.Array) -> Any:
         self.compiled["prefill", tokens_P.shape] += 1

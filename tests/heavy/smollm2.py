@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ngramrl_jax.types import RolloutRequest
+from ngramrl_jax.types import RolloutRequest, Sampling
 from train.config import load_config
 from train.workbench import load_policy, plain_engine, training_engine
 
@@ -39,7 +39,7 @@ def test_greedy_text_under_drafting_is_that_of_plain_decoding():
         RolloutRequest(i, 0, codec.encode_prompt(text), NEW_TOKENS)
         for i, text in enumerate(QUESTIONS)
     ]
-    plain = plain_engine(policy, codec, config.rollout, slots=3, temperature=0.0)
+    plain = plain_engine(policy, codec, config.rollout, 3, Sampling(temperature=0.0))
     wanted, _ = plain.generate(params, requests, seed=0, step=0, policy_version=0)
     assert "Paris" in codec.decode(wanted[0].tokens_N)
     engine, history = training_engine(policy, codec, config.rollout)

@@ -56,8 +56,8 @@ def test_colliding_and_unknown_axes_are_refused():
         partition_spec(("batch", "embed"))
     with pytest.raises(ValueError, match="colliding"):
         partition_spec(("vocab", "embed"), {**RULES, "embed": ("fsdp", "tensor")})
-    with pytest.raises(ValueError, match="'width'"):
-        partition_spec(("width",))
+    with pytest.raises(ValueError, match="'length'"):
+        partition_spec(("length",))
 
 
 def test_what_does_not_fit_a_mesh_is_named(small_policy):

@@ -35,7 +35,12 @@ SETTINGS = (
     "evaluation.slots=4",
     "optimizer.learning_rate=1e-3",
 )
-CLOCK = {"rollout_share", "rollout_tokens_per_s", "exposed_host_ms_per_round"}
+CLOCK = {
+    "rollout_share",
+    "rollout_tokens_per_s",
+    "exposed_host_ms_per_round",
+    "draft_length_ms",
+}
 
 
 def make_micro_policy(folder: Path) -> Path:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ngramrl_jax.rollout.counters import RolloutCounters
-from train.config import RolloutConfig, RunConfig
+from train.config import DataConfig, RolloutConfig, RunConfig
 from train.report import plots
 from train.step_metrics import length_metrics
 from train.workbench import load_policy, training_engine
@@ -17,7 +17,7 @@ from train.workbench import load_policy, training_engine
     [(True, "auto", "fixed"), (False, "auto", "auto"), (False, "fixed", "fixed")],
 )
 def test_a_deterministic_run_leaves_no_length_to_the_clock(deterministic, configured, used):
-    policy, _, codec = load_policy(RunConfig().model)
+    policy, _, codec = load_policy(RunConfig().model, DataConfig())
     config = replace(RolloutConfig(slots=1, max_new_tokens=8), draft_length=configured)
     engine, _ = training_engine(policy, codec, config, deterministic=deterministic)
     assert engine.settings.draft_length == used

@@ -23,7 +23,12 @@ SMALL = (
     "evaluation.slots=4",
     "optimizer.learning_rate=1e-4",
 )
-CLOCK = {"rollout_share", "rollout_tokens_per_s", "exposed_host_ms_per_round"}
+CLOCK = {
+    "rollout_share",
+    "rollout_tokens_per_s",
+    "exposed_host_ms_per_round",
+    "draft_length_ms",
+}
 
 
 def command(repository, *arguments, cwd=None):
