@@ -29,6 +29,7 @@ from train.objectives import grpo
 
 POLICY = Qwen3Policy(
     ModelConfig(
+        model_type="qwen3",
         vocab_size=48,
         hidden_size=32,
         intermediate_size=40,
@@ -37,6 +38,7 @@ POLICY = Qwen3Policy(
         num_key_value_heads=4,
         head_dim=12,
         rope_theta=1e4,
+        rope_scaling=None,
         rms_norm_eps=1e-6,
         tie_word_embeddings=True,
     )
