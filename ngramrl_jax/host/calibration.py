@@ -12,6 +12,8 @@ listed. The weights of the parts are learnt on line, by the steps of expectation
 and Moulines, "On-line expectation-maximization algorithm for latent data models", arXiv 0712.4273)
 with a forgetting factor, in cells of positions of about the same standing. Without a key g is 0,
 and the same ladder says how much sharper or flatter p is than q.
+The scales are halved from rung to rung and g is kept as the exponential time e^-g, so that the laws
+of all rungs, (q / e^-g)^(1/s) but for their norms, take one square root and some squarings.
 
 Legend: B rows, K draft tokens, T = K + 1 positions of a round, X candidates of one position,
 L laws, C cells, M parts of the mixture.
