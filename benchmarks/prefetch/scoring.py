@@ -69,6 +69,7 @@ def score(recordings: Sequence[Recording], rule: Rule) -> Scored:
             History(window=32),
             rule,
             stop_ids=recording.stop_ids,
+            budget=Budget(least=0.0),  # every allocator finds candidates at every position
             calibration=past,
         )
         _score(recording, drafter, past, scored)

@@ -1,4 +1,4 @@
-# ruff: noqa: ANN001, ANN202 (Numba infers the types of kernels)
+# ruff: noqa: ANN001, ANN201, ANN202 (Numba infers the types of kernels)
 """How far the host's idea of a law may be trusted, learnt from what was drawn.
 
 The host holds q for the law p of a position and, where it knows the row's key, the Gumbel noise g
@@ -12,6 +12,8 @@ listed. The weights of the parts are learnt on line, by the steps of expectation
 and Moulines, "On-line expectation-maximization algorithm for latent data models", arXiv 0712.4273)
 with a forgetting factor, in cells of positions of about the same standing. Without a key g is 0,
 and the same ladder says how much sharper or flatter p is than q.
+The scales are halved from rung to rung and g is kept as the exponential time e^-g, so that the laws
+of all rungs, (q / e^-g)^(1/s) but for their norms, take one square root and some squarings.
 
 Legend: B rows, K draft tokens, T = K + 1 positions of a round, X candidates of one position,
 L laws, C cells, M parts of the mixture.
@@ -27,11 +29,9 @@ from ngramrl_jax.host.kernel import inlined, kernel
 from ngramrl_jax.types import Float32Array, Int32Array
 
 HISTORY, BOTH, COMMON = range(3)
-# Law and scale of each part; the last one listed leaves the noise out.
-_LAWS = (*[HISTORY] * 5, *[BOTH] * 3, *[COMMON] * 3, BOTH)
-_SCALES = (0.06, 0.15, 0.4, 1.0, 2.5, 0.4, 1.0, 2.0, 0.4, 1.0, 2.0, 1.0)
-_NOISELESS = len(_SCALES) - 1
-_UNLISTED = len(_SCALES)
+_RUNGS = (6, 3, 3)  # of the ladder of scales, by law: 2, 1, 1/2 and so on
+_NOISELESS = sum(_RUNGS)  # the part that takes both laws mixed as they are, without the noise
+_UNLISTED = _NOISELESS + 1
 PARTS = _UNLISTED + 1
 _UNKNOWN = -1
 _KEPT = 0.999  # of what was learnt, at each new token of the cell
@@ -58,16 +58,16 @@ class Guesses(NamedTuple):
 
     Attributes:
         ids_BTX: int32, candidates for the token, the draft's own first, then the best first.
-        log_q_BTXL: float32, log-probabilities of the laws L that they are judged by: the history's,
-            both mixed, and the common one.
-        noise_BTX: float32, their noise; 0 where the row's key is unknown.
+        q_BTXL: float32, their probabilities, above 0, by the laws L that they are judged by: the
+            history's, both mixed, and the common one.
+        time_BTX: float32, their noise as exponential times, e^-g; 1 where the row's key is unknown.
         count_BT: int32, how many candidates there are; 0 for positions that are not sampled.
         cell_BT: int32, of the calibration.
     """
 
     ids_BTX: Int32Array
-    log_q_BTXL: Float32Array
-    noise_BTX: Float32Array
+    q_BTXL: Float32Array
+    time_BTX: Float32Array
     count_BT: Int32Array
     cell_BT: Int32Array
 
@@ -127,41 +127,60 @@ def _weights(seen_CM, cell, weight_M):
 
 
 @inlined
-def _part(log_q_XL, noise_X, count, m, part_X):
-    """The law of one part over the candidates."""
-    most = -math.inf
+def _parts(q_XL, time_X, count, part_XM, total_M):
+    """The law of each part over the candidates, but for its norm `total_M`.
+
+    (q e^g)^(1/s), where each scale is half of the one before: the square of that.
+    """
+    total_M[:] = 0.0
+    most_L = np.zeros(len(_RUNGS))
     for x in range(count):
-        noise = 0.0 if m == _NOISELESS else noise_X[x]
-        part_X[x] = (log_q_XL[x, _LAWS[m]] + noise) / _SCALES[m]
-        most = max(most, part_X[x])
-    total = 0.0
+        for law in range(len(_RUNGS)):
+            most_L[law] = max(most_L[law], q_XL[x, law] / time_X[x])
     for x in range(count):
-        part_X[x] = math.exp(part_X[x] - most)
-        total += part_X[x]
+        m = 0
+        for law in range(len(_RUNGS)):
+            odds = math.sqrt(q_XL[x, law] / (time_X[x] * most_L[law]))
+            for _ in range(_RUNGS[law]):
+                part_XM[x, m] = odds
+                odds *= odds
+                m += 1
+        part_XM[x, _NOISELESS] = q_XL[x, BOTH]
+        for m in range(_UNLISTED):
+            total_M[m] += part_XM[x, m]
+
+
+@kernel
+def chances_at(guesses, seen_CM, row, t, weight_M, total_M, part_XM, chance_BTX):
+    """The chances at one position; the arrays between are scratch, [PARTS] and [X, PARTS]."""
+    count = guesses.count_BT[row, t]
+    _parts(guesses.q_BTXL[row, t], guesses.time_BTX[row, t], count, part_XM, total_M)
+    _weights(seen_CM, guesses.cell_BT[row, t], weight_M)
+    for m in range(_UNLISTED):
+        weight_M[m] /= total_M[m]
     for x in range(count):
-        part_X[x] /= total
+        chance = 0.0
+        for m in range(_UNLISTED):
+            chance += weight_M[m] * part_XM[x, m]
+        chance_BTX[row, t, x] = chance
 
 
 @kernel
 def _chances(guesses, seen_CM, chance_BTX):
-    rows, positions, width = chance_BTX.shape
-    weight_M, part_X = np.empty(PARTS), np.empty(width)
-    for row in range(rows):
-        for t in range(positions):
-            count = guesses.count_BT[row, t]
-            if count == 0:
+    weight_M, total_M = np.empty(PARTS), np.empty(PARTS)
+    part_XM = np.empty((chance_BTX.shape[2], PARTS))
+    for row in range(chance_BTX.shape[0]):
+        for t in range(chance_BTX.shape[1]):
+            if guesses.count_BT[row, t] == 0:
                 break
-            _weights(seen_CM, guesses.cell_BT[row, t], weight_M)
-            for m in range(_UNLISTED):
-                _part(guesses.log_q_BTXL[row, t], guesses.noise_BTX[row, t], count, m, part_X)
-                for x in range(count):
-                    chance_BTX[row, t, x] += weight_M[m] * part_X[x]
+            chances_at(guesses, seen_CM, row, t, weight_M, total_M, part_XM, chance_BTX)
 
 
 @kernel
 def _learn(guesses, seen_CM, place_Y, flight, tokens_BT, count_B):
     width = guesses.ids_BTX.shape[2]
-    weight_M, part_X, share_M = np.empty(PARTS), np.empty(width), np.empty(PARTS)
+    weight_M, total_M, share_M = np.empty(PARTS), np.empty(PARTS), np.empty(PARTS)
+    part_XM = np.empty((width, PARTS))
     for row in range(count_B.size):
         for t in range(min(count_B[row], flight.length_B[row] + 1)):
             count = guesses.count_BT[row, t]
@@ -177,9 +196,10 @@ def _learn(guesses, seen_CM, place_Y, flight, tokens_BT, count_B):
             if drawn == _UNKNOWN:
                 share_M[_UNLISTED] = 1.0
             else:
+                q_XL, time_X = guesses.q_BTXL[row, t], guesses.time_BTX[row, t]
+                _parts(q_XL, time_X, count, part_XM, total_M)
                 for m in range(_UNLISTED):
-                    _part(guesses.log_q_BTXL[row, t], guesses.noise_BTX[row, t], count, m, part_X)
-                    share_M[m] = weight_M[m] * part_X[drawn]
+                    share_M[m] = weight_M[m] * part_XM[drawn, m] / total_M[m]
                 share_M /= share_M.sum()
             for known in (cell, np.int32(len(seen_CM) - 1)):
                 seen_CM[known] *= _KEPT

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ngramrl_jax.host.kernel import kernel
+from ngramrl_jax.host.kernel import inlined, kernel
 from ngramrl_jax.host.laws import WHOLE
 from ngramrl_jax.host.log import START, Log, bucket_of
 from ngramrl_jax.types import Float32Array, Int32Array
@@ -82,10 +82,26 @@ def _add(ids_X, mass_X, token, mass):
         ids_X[lightest], mass_X[lightest] = token, mass
 
 
+@inlined
+def _slot_of(token, ids_Y, place_Z):
+    """Where a token stands, or would stand, in a hash table of places in `ids_Y`."""
+    slot = token & (place_Z.size - 1)
+    while place_Z[slot] >= 0 and ids_Y[place_Z[slot]] != token:
+        slot = (slot + 1) & (place_Z.size - 1)
+    return slot
+
+
 @kernel
-def common_law(common, text_S, start, here, ids_Y, prob_Y):
-    """The law behind `text_S[start:here]`; returns how many tokens it has, filled in first."""
-    count, trusted = 0, 0.0
+def add_common_law(common, text_S, start, here, ids_Y, prob_Y, count, place_Z):
+    """Adds the law behind `text_S[start:here]` to `prob_Y`, which is 0 for the `count` known ids.
+
+    Tokens that are not among `ids_Y[:count]` come behind them, as far as there is room; `place_Z`
+    is scratch, longer than `ids_Y`, a power of two. Returns how many ids there are then.
+    """
+    place_Z[:] = -1
+    for y in range(count):
+        place_Z[_slot_of(ids_Y[y], ids_Y, place_Z)] = y
+    trusted = 0.0
     for order in range(len(CONTEXTS)):
         bucket = bucket_of(text_S, start, here, CONTEXTS[order], 0, common.ids_OHX.shape[1])
         ids_X, mass_X = common.ids_OHX[order, bucket], common.mass_OHX[order, bucket]
@@ -94,14 +110,15 @@ def common_law(common, text_S, start, here, ids_Y, prob_Y):
             continue
         trusted += TRUST[order]
         for x in range(ids_X.size):
-            if mass_X[x] > 0 and count < ids_Y.size:
-                place = 0
-                while place < count and ids_Y[place] != ids_X[x]:
-                    place += 1
-                if place == count:
-                    ids_Y[count], prob_Y[count] = ids_X[x], 0.0
-                    count += 1
-                prob_Y[place] += TRUST[order] * mass_X[x] / total
-    for y in range(count):
-        prob_Y[y] /= trusted
+            if mass_X[x] <= 0:
+                continue
+            slot = _slot_of(ids_X[x], ids_Y, place_Z)
+            if place_Z[slot] < 0:
+                if count == ids_Y.size:
+                    continue
+                ids_Y[count], prob_Y[count], place_Z[slot] = ids_X[x], 0.0, count
+                count += 1
+            prob_Y[place_Z[slot]] += TRUST[order] * mass_X[x] / total
+    if trusted > 0:
+        prob_Y[:count] /= trusted
     return count

@@ -175,8 +175,17 @@ class NgramDrafter(TextDrafter):
             self._common = no_common_laws()
             learn_log(self._common, self.history.log, 0, int(self.history.log.used[0]))
         self._guesses.count_BT[:] = 0
-        self._divided(guess_rows, self._view(), self._common, self._flight, self._guesses)
-        chance_BTX = self._calibration.chances(self._guesses)
+        chance_BTX = np.zeros(self._guesses.ids_BTX.shape, np.float32)
+        self._divided(
+            guess_rows,
+            self._view(),
+            self._common,
+            self._flight,
+            self._calibration.seen_CM,
+            self._budget.least,
+            self._guesses,
+            chance_BTX,
+        )
         return outcomes_of(self._guesses.ids_BTX.copy(), chance_BTX, self._flight, self._stop_ids)
 
     def observe(

@@ -13,15 +13,25 @@ F matches that are followed, S positions of a row's text.
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ngramrl_jax.host.calibration import BOTH, COMMON, HISTORY, Flight, Guesses
-from ngramrl_jax.host.common import CommonLaws, common_law
+from ngramrl_jax.host.calibration import (
+    BOTH,
+    COMMON,
+    HISTORY,
+    PARTS,
+    Flight,
+    Guesses,
+    chances_at,
+)
+from ngramrl_jax.host.common import CommonLaws, add_common_law
 from ngramrl_jax.host.draft import Rows, Rule, _follow, _gather, _pick_up, _vote
 from ngramrl_jax.host.kernel import inlined, kernel
 from ngramrl_jax.host.laws import WHOLE
 from ngramrl_jax.host.log import GRAMS, NONE, Log, chain_up
-from ngramrl_jax.host.noise import gumbel, threefry
+from ngramrl_jax.host.noise import exponential, threefry
 from ngramrl_jax.host.search import LONGEST, longest_matches
+from ngramrl_jax.types import Float32Array
 
 WIDTH = 24  # X
 _GATHERED = 256
@@ -39,8 +49,8 @@ def empty_guesses(rows: int, positions: int) -> Guesses:
     shape = rows, positions, WIDTH
     return Guesses(
         ids_BTX=np.zeros(shape, np.int32),
-        log_q_BTXL=np.zeros((*shape, 3), np.float32),
-        noise_BTX=np.zeros(shape, np.float32),
+        q_BTXL=np.zeros((*shape, 3), np.float32),
+        time_BTX=np.ones(shape, np.float32),
         count_BT=np.zeros(shape[:2], np.int32),
         cell_BT=np.zeros(shape[:2], np.int32),
     )
@@ -64,23 +74,44 @@ def _standing(length, count, is_own, share):
 
 
 @kernel
-def _keep_best(ids_Y, mass_Y, common_Y, noise_Y, count, wanted, guesses, row, t):
-    """Enters the candidates that are most likely to be drawn, the draft's own token before all."""
+def _rank(rates_Y, count, best_X):
+    """The candidates of the highest rates, in that order; returns how many they are."""
+    kept = 0
+    for y in range(count):
+        if kept == best_X.size:
+            if rates_Y[y] <= rates_Y[best_X[kept - 1]]:
+                continue
+            kept -= 1
+        place = kept
+        while place > 0 and rates_Y[best_X[place - 1]] < rates_Y[y]:
+            best_X[place] = best_X[place - 1]
+            place -= 1
+        best_X[place] = y
+        kept += 1
+    return kept
+
+
+@kernel
+def _keep_best(ids_Y, mass_Y, common_Y, time_Y, best_X, count, wanted, guesses, row, t):
+    """Enters the candidates that are most likely to be drawn, the draft's own token before all.
+
+    `time_Y` is their noise, as exponential times: the first to come at rate q is drawn.
+    """
     total = max(mass_Y[:count].sum(), 1.0)
-    score_Y = np.empty(count)
+    rate_Y = np.empty(count)
     for y in range(count):
         mass_Y[y] /= total
         both = (1 - _COMMON) * mass_Y[y] + _COMMON * common_Y[y]
-        score_Y[y] = math.inf if ids_Y[y] == wanted else math.log(both + _LEAST) + noise_Y[y]
-    kept = min(count, guesses.ids_BTX.shape[2])
+        rate_Y[y] = math.inf if ids_Y[y] == wanted else (both + _LEAST) / time_Y[y]
+    kept = _rank(rate_Y, count, best_X)
     for x in range(kept):
-        y = score_Y.argmax()
-        score_Y[y] = -math.inf
-        guesses.ids_BTX[row, t, x], guesses.noise_BTX[row, t, x] = ids_Y[y], noise_Y[y]
-        log_q_L = guesses.log_q_BTXL[row, t, x]
-        log_q_L[HISTORY] = math.log(mass_Y[y] + _LEAST)
-        log_q_L[BOTH] = math.log((1 - _COMMON) * mass_Y[y] + _COMMON * common_Y[y] + _LEAST)
-        log_q_L[COMMON] = math.log(common_Y[y] + _LEAST)
+        y = best_X[x]
+        guesses.ids_BTX[row, t, x] = ids_Y[y]
+        guesses.time_BTX[row, t, x] = time_Y[y]
+        q_L = guesses.q_BTXL[row, t, x]
+        q_L[HISTORY] = mass_Y[y] + _LEAST
+        q_L[BOTH] = (1 - _COMMON) * mass_Y[y] + _COMMON * common_Y[y] + _LEAST
+        q_L[COMMON] = common_Y[y] + _LEAST
     guesses.count_BT[row, t] = kept
 
 
@@ -109,33 +140,21 @@ def _search(log, rows, rule, row, here, count, length, found_F, own_F):
 
 
 @kernel
-def _join(ids_X, common_X, count, mass_X, common_ids_Y, common_Y, common_count):
-    """Adds the common law's tokens, without a mass of the history's; returns the candidates."""
-    common_X[:count] = 0.0
-    for y in range(common_count):
-        before = count
-        count = _vote(ids_X, mass_X, count, common_ids_Y[y], 0.0)
-        if count > before:
-            common_X[before] = common_Y[y]
-            continue
-        for x in range(count):
-            if ids_X[x] == common_ids_Y[y]:
-                common_X[x] = common_Y[y]
-    return count
-
-
-@kernel
-def _row_guesses(log, common, rows, rule, row, flight_K, flown, guesses):
+def _row_guesses(
+    log, common, rows, rule, row, flight_K, flown, guesses, seen_CM, least, chance_BTX
+):
     text_S, start, end = rows.text_BS[row], rows.start_B[row], rows.end_B[row]
     for position in range(rows.noted_B[row], end - 1):
         chain_up(text_S, rows.chain_BGS[row], rows.bucket_BGH[row], position, 0)
     rows.noted_B[row] = max(rows.noted_B[row], end - 1)
     found_F, own_F = np.empty(rule.followed, np.int32), np.empty(1, np.int32)
     ids_X, mass_X = np.empty(_GATHERED, np.int32), np.empty(_GATHERED)
-    common_X, noise_X = np.empty(_GATHERED), np.zeros(_GATHERED)
-    common_ids_Y, common_Y = np.empty(_GATHERED, np.int32), np.empty(_GATHERED)
+    common_X, time_X = np.empty(_GATHERED), np.ones(_GATHERED)
+    best_X, place_Z = np.empty(WIDTH, np.int64), np.empty(2 * _GATHERED, np.int64)
+    weight_M, total_M, part_XM = np.empty(PARTS), np.empty(PARTS), np.empty((WIDTH, PARTS))
     keyed, key_W = rule.noise and rows.keyed_B[row], rows.key_BW[row]
     count = length = 0
+    reached = 1.0
     for t in range(flown + 1):
         here, wanted = end + t, flight_K[t] if t < flown else NONE
         count, length, own_length = _search(
@@ -151,19 +170,28 @@ def _row_guesses(log, common, rows, rule, row, flight_K, flown, guesses):
         total = mass_X[:candidates].sum()
         share = mass_X[:candidates].max() / total if candidates > 0 else 0.0
         guesses.cell_BT[row, t] = _standing(max(length, own_length), count, is_own, share)
-        common_count = common_law(common, text_S, start, here, common_ids_Y, common_Y)
-        candidates = _join(
-            ids_X, common_X, candidates, mass_X, common_ids_Y, common_Y, common_count
+        common_X[:candidates] = 0.0
+        known = candidates
+        candidates = add_common_law(
+            common, text_S, start, here, ids_X, common_X, candidates, place_Z
         )
+        mass_X[known:candidates] = 0.0
         if keyed:
             high, low = threefry(key_W[0], key_W[1], np.uint32(0), np.uint32(here))
             for x in range(candidates):
-                noise_X[x] = gumbel(high, low, ids_X[x])
-        _keep_best(ids_X, mass_X, common_X, noise_X, candidates, wanted, guesses, row, t)
-        if wanted != NONE:
-            text_S[here] = wanted
-            count = _follow(log, found_F, count, wanted)
-            length = min(length + 1, LONGEST) if count > 0 else 0
+                time_X[x] = exponential(high, low, ids_X[x])
+        _keep_best(ids_X, mass_X, common_X, time_X, best_X, candidates, wanted, guesses, row, t)
+        if candidates == 0:
+            break
+        chances_at(guesses, seen_CM, row, t, weight_M, total_M, part_XM, chance_BTX)
+        if wanted == NONE:
+            break
+        reached *= chance_BTX[row, t, 0]
+        if reached < least:
+            break
+        text_S[here] = wanted
+        count = _follow(log, found_F, count, wanted)
+        length = min(length + 1, LONGEST) if count > 0 else 0
 
 
 @kernel
@@ -175,15 +203,20 @@ def guess_rows(
     last: int,
     common: CommonLaws,
     flight: Flight,
+    seen_CM: NDArray[np.float64],
+    least: float,
     guesses: Guesses,
+    chance_BTX: Float32Array,
 ) -> None:
     """Fills in what is held of every position that the round in flight may sample.
 
-    From row `first` to before `last`, those without room left out. The text behind the
-    rows' ends holds the drafts afterwards.
+    From row `first` to before `last`, those without room left out, and of each as far as its draft
+    is thought to be accepted with a probability of `least`. The text behind the rows' ends holds
+    the drafts afterwards.
     """
     for row in range(first, last):
         if flight.room_B[row] > 0:
             _row_guesses(
-                log, common, rows, rule, row, flight.draft_BK[row], flight.length_B[row], guesses
-            )
+                log, common, rows, rule, row, flight.draft_BK[row], flight.length_B[row],
+                guesses, seen_CM, least, chance_BTX,
+            )  # fmt: skip

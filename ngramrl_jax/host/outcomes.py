@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ngramrl_jax.host.calibration import Flight
 from ngramrl_jax.host.checks import at_least
-from ngramrl_jax.host.kernel import kernel
+from ngramrl_jax.host.kernel import inlined, kernel
 from ngramrl_jax.host.log import NONE
 from ngramrl_jax.types import Float32Array, Int32Array
 
@@ -50,20 +50,25 @@ class Budget:
         entries: F, outcomes a row.
         pooled: The rows' budgets are one, and the likeliest outcomes of all rows take it; a row has
             at most twice its share.
+        least: The causal choice leaves out outcomes of a smaller mass, and nothing is asked about
+            positions that are reached with a smaller probability.
         allocator: "causal" takes the likeliest. For comparison: "uniform" gives each position of
             the draft as many, "geometric" follows Saguaro's law, "all_accepted" expects the whole
             draft to be kept.
 
     Raises:
-        ValueError: No entries, or an unknown allocator.
+        ValueError: No entries, a share that is none, or an unknown allocator.
     """
 
     entries: int = 16
     pooled: bool = False
+    least: float = 0.002
     allocator: AllocatorName = "causal"
 
     def __post_init__(self) -> None:
         at_least("entries", self.entries, 1)
+        if not 0 <= self.least < 1:
+            raise ValueError(f"least: found {self.least}, allowed: 0 to below 1")
         if self.allocator not in get_args(AllocatorName):
             allowed = ", ".join(get_args(AllocatorName))
             raise ValueError(f"allocator: found {self.allocator}, allowed: {allowed}")
@@ -83,6 +88,14 @@ def outcomes_of(
     return Outcomes(ids_BTX, chance_BTX, mass_BTX)
 
 
+@inlined
+def _is_in(token, stop_ids):
+    found = False
+    for stop in stop_ids:
+        found |= stop == token
+    return found
+
+
 @kernel
 def _masses(ids_BTX, chance_BTX, flight, stop_ids, mass_BTX):
     for row in range(len(mass_BTX)):
@@ -97,11 +110,11 @@ def _masses(ids_BTX, chance_BTX, flight, stop_ids, mass_BTX):
                 if chance_BTX[row, t, x] > 0:
                     if token == expected:
                         chance = chance_BTX[row, t, x]
-                    elif not (stop_ids == token).any():
+                    elif not _is_in(token, stop_ids):
                         mass_BTX[row, t, x] = accepted * chance_BTX[row, t, x]
-            if (stop_ids == expected).any():
-                break
             accepted *= chance
+            if accepted == 0.0 or _is_in(expected, stop_ids):
+                break
 
 
 def priorities(
@@ -115,7 +128,8 @@ def priorities(
     """
     mass_BTX = outcomes.mass_BTX
     if budget.allocator == "causal":
-        return np.where(mass_BTX > 0, mass_BTX, -np.inf).astype(np.float32)
+        worth_BTX = (mass_BTX > 0) & (mass_BTX >= budget.least)
+        return np.where(worth_BTX, mass_BTX, -np.inf).astype(np.float32)
     order_BTX = np.argsort(-mass_BTX, axis=2, kind="stable")
     rank_BTX = np.argsort(order_BTX, axis=2, kind="stable")
     quota_BT = np.zeros(mass_BTX.shape[:2])

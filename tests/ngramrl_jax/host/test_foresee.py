@@ -147,3 +147,17 @@ def test_every_answer_is_fresh_and_its_masses_are_a_part_of_one():
 def test_other_arrays_are_refused(flight, named):
     with pytest.raises(ValueError, match=named):
         a_drafter(0, Rule()).foresee(*flight)
+
+
+@pytest.mark.parametrize("least", [0.15, 0.3])
+def test_a_walk_that_ends_early_misses_only_small_masses(least):
+    fewer = 0
+    for seed in range(5):
+        whole, cut = (a_drafter(seed, Rule(), Budget(6, least=each)) for each in (0.0, least))
+        flight = in_flight(whole, [9, 9, 9])
+        all_BTX, some_BTX = (each.outcomes(*flight).mass_BTX for each in (whole, cut))
+        kept_BTX = some_BTX > 0
+        np.testing.assert_array_equal(some_BTX[kept_BTX], all_BTX[kept_BTX])
+        assert (all_BTX[~kept_BTX] < least).all()
+        fewer += int((all_BTX > 0).sum() - kept_BTX.sum())
+    assert fewer > 0

@@ -96,6 +96,15 @@ def test_the_causal_budget_covers_at_least_as_much_mass_as_any_other():
     assert all((mass["causal"] >= other - 1e-6).all() for other in mass.values())
 
 
+def test_small_masses_are_left_out():
+    mass_BTX = np.float32([[[0.5, 0.1, 0.05, 0.001, 0.0]] * T])
+    outcomes = Outcomes(np.zeros((1, T, X), np.int32), mass_BTX, mass_BTX)
+    for least, taken in ((0.0, 4 * T), (0.01, 3 * T), (0.2, T)):
+        budget = Budget(32, least=least)
+        claims = priorities(outcomes, np.array([3]), budget, 0.8, 1.0)
+        assert (allocate(claims, budget) >= 0).sum() == taken
+
+
 def calibrated(rng, tokens, *, believes_noise=True):
     """Predicted and actual hits of the likeliest candidate, on the later half of the tokens.
 
@@ -109,8 +118,8 @@ def calibrated(rng, tokens, *, believes_noise=True):
         told_X = noise_X if believes_noise else 0 * noise_X
         guesses = Guesses(
             ids_BTX=np.arange(X, dtype=np.int32)[None, None],
-            log_q_BTXL=np.tile(log_q_X[:, None], 3)[None, None].astype(np.float32),
-            noise_BTX=told_X[None, None].astype(np.float32),
+            q_BTXL=np.exp(np.tile(log_q_X[:, None], 3))[None, None].astype(np.float32),
+            time_BTX=np.exp(-told_X)[None, None].astype(np.float32),
             count_BT=np.array([[X]], np.int32),
             cell_BT=np.zeros((1, 1), np.int32),
         )
@@ -142,5 +151,7 @@ def test_what_is_hoped_for_comes_as_often_as_hoped(monkeypatch):
 def test_wrong_budgets_are_refused():
     with pytest.raises(ValueError, match="entries: found 0"):
         Budget(0)
+    with pytest.raises(ValueError, match=r"least: found 1\.0"):
+        Budget(1, least=1.0)
     with pytest.raises(ValueError, match="allocator: found greedy"):
         Budget(1, allocator="greedy")
