@@ -27,6 +27,7 @@ SETTINGS = (
     "train.group=2",
     "train.micro_batch=4",
     f"train.checkpoint_every={EVERY}",
+    "train.keep_best=0",
     "rollout.slots=4",
     "rollout.draft_tokens=3",
     "rollout.max_new_tokens=8",

@@ -222,14 +222,17 @@ def test_a_checkpoint_that_does_not_fit_is_not_begun(small_disk):
     place, enlarge = small_disk
     checkpoints = Checkpoints(place / "checkpoints", keep=1)
     checkpoints.save(2, state(2), history(2))
+    checkpoints.wait()
     (place / "filler").write_bytes(b"0" * (shutil.disk_usage(place).free - 2**19))
     with pytest.raises(OSError, match=r"No space left on device, [0-9,]+ bytes needed") as caught:
         checkpoints.save(4, state(4), history(4))
+    checkpoints.wait()
     assert caught.value.filename == str(place / "checkpoints" / "4")
     assert saved_steps(place) == [2]
     assert not committing(place)
     enlarge()
     checkpoints.save(4, state(4), history(4))
+    checkpoints.wait()
     assert saved_steps(place) == [4]
 
 
@@ -239,17 +242,20 @@ def test_a_disk_that_fills_up_below_orbax_loses_no_checkpoint(small_disk, monkey
     monkeypatch.setattr(Checkpoints, "_check_room", lambda self, *parts: None)
     checkpoints = Checkpoints(place / "checkpoints", keep=1)
     checkpoints.save(2, state(2), history(2))
+    checkpoints.wait()
     filler = place / "filler"
     for room in (0, 8, 24, 48):
         filler.write_bytes(b"0" * (shutil.disk_usage(place).free - room * 1024))
         with pytest.raises(OSError, match="No space left") as caught:
             checkpoints.save(4, state(4), history(4))
+            checkpoints.wait()
         assert caught.value.filename == str(place / "checkpoints" / "4")
         saved = Checkpoints(place / "checkpoints").newest(state(0))
         assert saved is not None
         assert saved.next_step == 2
         filler.unlink()
     checkpoints.save(4, state(4), history(4))
+    checkpoints.wait()
     assert saved_steps(place) == [4]
 
 
