@@ -19,13 +19,13 @@ from jax import lax
 def clip_by_global_norm(most: float) -> optax.GradientTransformation:
     """Scales gradients down to the norm `most`; smaller ones stay as they are."""
 
-    def update(grads: Any, state: optax.EmptyState, params: Any = None) -> tuple[Any, Any]:
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         del params
-        norm = optax.tree.norm(grads)
+        norm = optax.tree.norm(updates)
         factor = jnp.where(norm < most, 1.0, most / norm)
-        return jax.tree.map(lambda g: g * factor.astype(g.dtype), grads), state
+        return jax.tree.map(lambda g: g * factor.astype(g.dtype), updates), state
 
-    return optax.GradientTransformation(lambda _: optax.EmptyState(), update)
+    return optax.GradientTransformation(optax.init_empty_state, update)
 
 
 def scale_by_adam(beta1: float, beta2: float, epsilon: float) -> optax.GradientTransformation:
@@ -43,11 +43,11 @@ def scale_by_adam(beta1: float, beta2: float, epsilon: float) -> optax.GradientT
             jnp.zeros((), jnp.int32), zeros, jax.tree.map(jnp.copy, zeros)
         )
 
-    def update(grads: Any, state: Any, params: Any = None) -> tuple[Any, optax.ScaleByAdamState]:
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         del params
         count = optax.safe_increment(state.count)
-        mu = jax.tree.map(lambda m, g: beta1 * m + (1 - beta1) * g, state.mu, grads)
-        nu = jax.tree.map(lambda v, g: beta2 * v + (1 - beta2) * g * g, state.nu, grads)
+        mu = jax.tree.map(lambda m, g: beta1 * m + (1 - beta1) * g, state.mu, updates)
+        nu = jax.tree.map(lambda v, g: beta2 * v + (1 - beta2) * g * g, state.nu, updates)
         mu, nu = lax.optimization_barrier((mu, nu))
         unbiased1, unbiased2 = (1 - jnp.float32(beta) ** count for beta in (beta1, beta2))
         changes = jax.tree.map(

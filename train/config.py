@@ -186,7 +186,8 @@ class TrainSection:
         micro_batch: Sequences of one forward-backward.
         logprob_chunk: Tokens whose logits exist at the same time.
         remat: Recompute activations of each layer in the backward pass.
-        checkpoint_every: Steps between checkpoints; the last step always makes one.
+        checkpoint_every: Steps between checkpoints; the last step always makes one. Each is written
+            beside the steps after it, so a kill costs at most twice as many.
         keep_checkpoints: How many stay on disk: the newest.
         keep_best: How many more stay, the best by held-out accuracy (mean over the sets of the last
             evaluation) or, with `evaluation.every` 0, by the step's mean reward; 0 is none.

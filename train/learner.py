@@ -230,9 +230,7 @@ class Learner:
         finite = jnp.isfinite(metrics["loss"]) & jnp.isfinite(grad_norm)
 
         def applied(state: TrainState, grads: Params) -> TrainState:
-            with jax.numpy_dtype_promotion(
-                "standard"
-            ):  # optax raises Python floats to int32 counts
+            with jax.numpy_dtype_promotion("standard"):  # optax: Python floats to int32 counts
                 changes, opt_state = self._optimizer.update(grads, state.opt_state, state.params)
             params = optax.apply_updates(state.params, changes)
             return TrainState(params, opt_state, state.step + 1)

@@ -27,6 +27,5 @@ class Score:
             if found:
                 self.value = sum(found) / len(found)
         else:
-            reward = row.get("reward_mean")
-            finite = reward is not None and math.isfinite(reward)
-            self.value = float(reward) if finite else None
+            reward = row.get("reward_mean")  # null in a row that was read and is not finite
+            self.value = reward if reward is not None and math.isfinite(reward) else None

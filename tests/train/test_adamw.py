@@ -1,5 +1,7 @@
 """Our AdamW is optax's up to rounding: values, state, clip, decay, schedule."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,10 +29,10 @@ def test_eight_updates_equal_those_of_optax():
     ours, theirs = make_optimizer(SETTINGS), of_optax()
     states = [ours.init(params), theirs.init(params)]
     assert jax.tree.structure(states[0]) == jax.tree.structure(states[1])  # old checkpoints fit
-    at = [params, params]
+    at: list[Any] = [params, params]
     for size in (10.0, 0.01, 0.0, 1.0, 5.0, 0.3, 0.1, 2.0):  # clipped and not
         grads = jax.tree.map(
-            lambda x: jnp.asarray(size * draw.normal(size=x.shape), x.dtype), params
+            lambda x, size=size: jnp.asarray(size * draw.normal(size=x.shape), x.dtype), params
         )
         for i, optimizer in enumerate((ours, theirs)):
             with jax.numpy_dtype_promotion("standard"):

@@ -151,14 +151,14 @@ def test_a_write_that_fails_is_reported_once_and_leaves_the_one_before(
 
 def test_the_best_stay_beside_the_newest(tmp_path):
     scores = {1: 0.5, 2: 0.9, 3: None, 4: 0.9, 5: float("nan"), 6: 0.1, 7: 0.2}
-    kept = []
+    folder, kept = tmp_path / "checkpoints", []
     for step, score in scores.items():  # every time a new process, as after a kill
-        checkpoints = Checkpoints(tmp_path / "checkpoints", keep=1, keep_best=2)
+        checkpoints = Checkpoints(folder, keep=1, keep_best=2)
         checkpoints.save(step, state(step), history(step), score)
         checkpoints.wait()
         kept.append(saved_steps(tmp_path))
     assert kept == [[1], [1, 2], [1, 2, 3], [2, 4], [2, 4, 5], [2, 4, 6], [2, 4, 7]]
-    saved = checkpoints.newest(state(0))
+    saved = Checkpoints(folder).newest(state(0))
     assert saved is not None
     assert saved.next_step == 7
 
