@@ -1,17 +1,27 @@
 """The checkpoints of a run: everything needed to go on exactly.
 
-    checkpoints/<next step>/  state/ history/ (Orbax)  files.json
+    checkpoints/<next step>/  state/ history/ (Orbax)  score.json  files.json
 
 Parameters, optimizer, rollout history and the next step; data order and noise are pure functions of
 (seed, step), so the step stands for both. A checkpoint is written under a temporary name, with the
 record of its files (`models.fingerprints`), and renamed when complete. Of several processes, which
 share the folder, each writes and reads its part of the state, and the first does the rest.
+
+A save returns once the state is copied to the host, so that the next update may give its arrays
+away; a thread sees to the writing and to the name. That thread must not meet the other processes
+in a collective, for which all need the same order of programs: it waits for Orbax, whose threads
+agree through the coordinator.
 """
 
 import errno
+import json
+import math
 import os
 import shutil
 import sys
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +36,7 @@ from train.processes import exchange, is_first
 
 History = dict[str, np.ndarray]
 
+SCORE = "score.json"
 OVERHEAD_BYTES = 1 << 20  # of a checkpoint's many small files
 
 
@@ -49,25 +60,40 @@ class Checkpoints:
 
     Args:
         folder: Where they lie.
-        keep: How many whole ones stay; older ones are deleted once a newer one is complete.
+        keep: How many of the newest whole ones stay; older ones are deleted once a newer one is
+            complete.
+        keep_best: How many more stay, those of the highest scores; of equal ones the newer.
 
     Raises:
         ValueError: `keep` is below 1.
     """
 
-    def __init__(self, folder: Path, keep: int = 1) -> None:
+    def __init__(self, folder: Path, keep: int = 1, keep_best: int = 0) -> None:
         if keep < 1:
             raise ValueError(f"train.keep_checkpoints: found {keep}, allowed: 1 or more")
         self._folder = folder.resolve()
         self._keep = keep
+        self._keep_best = keep_best
         self._bad: set[int] = set()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._writing: Future[None] | None = None
 
-    def save(self, next_step: int, state: TrainState, history: History) -> None:
-        """Writes the checkpoint from which step `next_step` can run.
+    def save(
+        self, next_step: int, state: TrainState, history: History, score: float | None = None
+    ) -> None:
+        """Begins the checkpoint from which step `next_step` can run; waits for the one before.
+
+        Args:
+            next_step: Its name.
+            state: May be given away once this has returned.
+            history: A snapshot; it must not change until the checkpoint is written.
+            score: How good the policy is, more is better; None where nothing says.
 
         Raises:
-            OSError: The disk is full; the checkpoints before this one are as they were.
+            OSError: The disk is full, now or when the one before was written; the checkpoints
+                before this one are as they were.
         """
+        self.wait()
         path = self._path(next_step)
         partial = path.with_name(f".{next_step}.partial")
 
@@ -79,27 +105,74 @@ class Checkpoints:
                     self._check_room(state, history)
 
         exchange(begin)
+        checkpointer = ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler())
+        args = ocp.args.Composite(
+            state=ocp.args.StandardSave(state), history=ocp.args.StandardSave(history)
+        )
         try:
-            with (
-                naming(path),
-                ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer,
-            ):
-                checkpointer.save(
-                    partial,
-                    args=ocp.args.Composite(
-                        state=ocp.args.StandardSave(state),
-                        history=ocp.args.StandardSave(history),
-                    ),
-                )
-            exchange(lambda: self._complete(partial, path) if is_first() else None)
+            with naming(path):
+                checkpointer.save(partial, args=args)
         except OSError:
-            if is_first():
-                self._remove_partial()
+            checkpointer.close()
+            self._give_up()
+            raise
+        self._writing = self._thread.submit(self._finish, checkpointer, partial, path, score)
+
+    def check(self) -> None:
+        """Does not wait.
+
+        Raises:
+            OSError: The checkpoint begun last could not be written.
+        """
+        writing = self._writing
+        if writing is not None:
+            self._met(lambda: writing.result() if writing.done() else None)
+
+    def wait(self) -> None:
+        """Returns when the checkpoint begun last is whole.
+
+        Raises:
+            OSError: It could not be written.
+        """
+        writing = self._writing
+        if writing is not None:
+            self._met(writing.result)
+            self._writing = None
+
+    def close(self) -> None:
+        """As `wait`, but for this process alone, which may end through an error of its own."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            try:
+                writing.result()
+            except OSError:
+                self._give_up()
+                raise
+
+    def _met(self, look: Callable[[], None]) -> None:
+        try:
+            exchange(look)
+        except OSError:
+            self._writing = None
+            self._give_up()
             raise
 
-    def _complete(self, partial: Path, path: Path) -> None:
+    def _give_up(self) -> None:
+        if is_first():
+            self._remove_partial()
+
+    def _finish(
+        self, checkpointer: ocp.AsyncCheckpointer, partial: Path, path: Path, score: float | None
+    ) -> None:
+        with naming(path), closing(checkpointer):
+            checkpointer.wait_until_finished()
+        if is_first():
+            self._complete(partial, path, score)
+
+    def _complete(self, partial: Path, path: Path, score: float | None) -> None:
         """Gives a checkpoint that is wholly written its name, and lets old ones go."""
         with naming(path):
+            (partial / SCORE).write_text(json.dumps(score))
             fingerprints.write(partial, partial / fingerprints.RECORD)
         if path.exists():  # one that was passed over, or is the same
             shutil.rmtree(path)
@@ -118,6 +191,7 @@ class Checkpoints:
         Raises:
             ValueError: There are checkpoints, but none can be used.
         """
+        self.wait()
         reasons: list[str] = []
         for step in reversed(exchange(self._steps)[0]):
             try:
@@ -160,9 +234,19 @@ class Checkpoints:
 
     def _prune(self) -> None:
         whole = [step for step in self._steps() if step not in self._bad]
-        for step in [*self._bad, *whole[: -self._keep]]:
+        best = sorted(((self._score(step), step) for step in whole), reverse=True)
+        kept = {step for score, step in best[: self._keep_best] if score > -math.inf}
+        for step in self._bad | (set(whole[: -self._keep]) - kept):
             shutil.rmtree(self._path(step), ignore_errors=True)
         self._bad.clear()
+
+    def _score(self, step: int) -> float:
+        """Of a checkpoint without one, minus infinity."""
+        try:
+            score = json.loads((self._path(step) / SCORE).read_text())
+        except (OSError, ValueError):
+            return -math.inf
+        return score if isinstance(score, float) and math.isfinite(score) else -math.inf
 
     def _remove_partial(self) -> None:
         """Removes what a save that was cut short has left."""

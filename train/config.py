@@ -195,8 +195,11 @@ class TrainSection:
         micro_batch: Sequences of one forward-backward.
         logprob_chunk: Tokens whose logits exist at the same time.
         remat: Recompute activations of each layer in the backward pass.
-        checkpoint_every: Steps between checkpoints; the last step always makes one.
-        keep_checkpoints: How many stay on disk.
+        checkpoint_every: Steps between checkpoints; the last step always makes one. Each is written
+            beside the steps after it, so a kill costs at most twice as many.
+        keep_checkpoints: How many stay on disk: the newest.
+        keep_best: How many more stay, the best by held-out accuracy (mean over the sets of the last
+            evaluation) or, with `evaluation.every` 0, by the step's mean reward; 0 is none.
         max_refused: Steps in a row whose numbers are not finite that stop the run.
         stuck_after_s: Seconds after which a stage of a step that has not ended is reported, with
             the place where it is; 0 is never.
@@ -213,6 +216,7 @@ class TrainSection:
     remat: bool = True
     checkpoint_every: int = 10
     keep_checkpoints: int = 2
+    keep_best: int = 1
     max_refused: int = 3
     stuck_after_s: float = 1800.0
 
@@ -365,6 +369,7 @@ _LEAST = {
     "train.logprob_chunk": 1,
     "train.checkpoint_every": 1,
     "train.keep_checkpoints": 1,
+    "train.keep_best": 0,
     "evaluation.every": 0,
     "evaluation.slots": 1,
     "evaluation.top_k": 0,

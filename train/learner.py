@@ -18,6 +18,7 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from ngramrl_jax.types import Sampling
+from train.adamw import clip_by_global_norm, scale_by_adam
 from train.batching import Batch
 from train.correction import Correction, importance_weights
 from train.logprobs import Params, TokenLogProbs, TrainablePolicy, token_log_probs
@@ -25,6 +26,7 @@ from train.objectives import Objective, token_losses
 
 Metrics = dict[str, jax.Array]
 NO_CORRECTION = Correction()
+EPSILON = 1e-8  # of Adam
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,11 @@ def make_optimizer(settings: OptimizerSettings) -> optax.GradientTransformation:
         rise = optax.linear_schedule(peak / (warmup + 1), peak, warmup)
         schedule = optax.join_schedules([rise, schedule], [warmup])
     return optax.chain(
-        optax.clip_by_global_norm(settings.clip_norm),
-        optax.adamw(
-            schedule, b1=settings.beta1, b2=settings.beta2, weight_decay=settings.weight_decay
+        clip_by_global_norm(settings.clip_norm),
+        optax.chain(
+            scale_by_adam(settings.beta1, settings.beta2, EPSILON),
+            optax.add_decayed_weights(settings.weight_decay),
+            optax.scale_by_learning_rate(schedule),
         ),
     )
 
@@ -225,11 +229,13 @@ class Learner:
         grad_norm = optax.tree.norm(grads)
         finite = jnp.isfinite(metrics["loss"]) & jnp.isfinite(grad_norm)
 
-        with jax.numpy_dtype_promotion("standard"):  # optax raises Python floats to int32 counts
-            changes, opt_state = self._optimizer.update(grads, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, changes)
-        updated = TrainState(params, opt_state, state.step + 1)
-        kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), updated, state)
+        def applied(state: TrainState, grads: Params) -> TrainState:
+            with jax.numpy_dtype_promotion("standard"):  # optax: Python floats to int32 counts
+                changes, opt_state = self._optimizer.update(grads, state.opt_state, state.params)
+            params = optax.apply_updates(state.params, changes)
+            return TrainState(params, opt_state, state.step + 1)
+
+        kept = lax.cond(finite, applied, lambda state, grads: state, state, grads)
         refused = (~finite).astype(jnp.float32)
         return kept, metrics | {"grad_norm": grad_norm, "refused": refused}
 

@@ -128,4 +128,6 @@ def _of_logits(logits_BCV: jax.Array, target_BC: jax.Array, sampling: Sampling) 
 
 
 def _pick(x_BCV: jax.Array, index_BC: jax.Array) -> jax.Array:
-    return jnp.take_along_axis(x_BCV, index_BC[..., None], axis=-1)[..., 0]
+    """As `take_along_axis`, whose gradient would be scattered into zeros of the size of x."""
+    id_V = lax.broadcasted_iota(index_BC.dtype, x_BCV.shape, x_BCV.ndim - 1)
+    return jnp.sum(jnp.where(id_V == index_BC[..., None], x_BCV, 0.0), axis=-1)

@@ -1,8 +1,9 @@
 """A whole run: start or resume, steps, checkpoints, evaluation, summary and report."""
 
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
+from time import perf_counter
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ from train.refusals import Refusals
 from train.report import write_report
 from train.run_folder import RunFolder
 from train.samples import keep_samples
+from train.score import Score
 from train.tasks.registry import open_task
 from train.traces import RunTrace, open_trace
 from train.tracking import Tracker, open_tracker
@@ -68,12 +70,15 @@ class _Run:
         self._trace = RunTrace()
         self._tracker = Tracker()
         self._done = self._saved = 0  # steps done, and those that the newest checkpoint holds
+        self._score = Score(bool(config.evaluation.every and any(bench.heldout.values())))
+        self._saving_s = 0.0  # for which the checkpoint begun last kept the run waiting
 
     def go(self) -> dict[str, Any]:
         refusals = self._resume()
         if is_first():
             self._folder.create()
         with (
+            closing(self._folder.checkpoints),
             self._open_trace() as self._trace,
             self._open_tracker() as self._tracker,
             self._open_metrics() as writer,
@@ -84,6 +89,7 @@ class _Run:
                 # Several processes must agree to stop; they do where they exchange rollouts.
                 with deferred() if jax.process_count() > 1 else nullcontext():
                     self._train(writer, progress, refusals)
+                self._wait()
             except Interrupted as end:
                 self._save()
                 raise self._word(end) from None
@@ -95,7 +101,10 @@ class _Run:
             self._trainer.resume(saved)
             self._done = self._saved = saved.next_step
         rows = read_rows(self._folder.path / "metrics.jsonl")
-        before = [row.get("refused_steps", 0) for row in rows if row["step"] < self._done]
+        rows = [row for row in rows if row["step"] < self._done]
+        for row in rows:
+            self._score.see(row)
+        before = [row.get("refused_steps", 0) for row in rows]
         return Refusals(self._config.train.max_refused, so_far=max(before, default=0))
 
     def _open_metrics(self) -> MetricsWriter | nullcontext[None]:
@@ -120,11 +129,14 @@ class _Run:
             self._evaluate("start")
         for step in range(self._done, self._total):
             sampled = self._sample(step)
+            self._folder.checkpoints.check()
             with deferred():  # a signal waits: policy, row and checkpoint belong together
                 outcome = self._trainer.learn(sampled)
                 row = outcome.row | refusals.count(step, outcome.refused)
                 self._done = step + 1
-                row |= self._after_step(outcome)
+                row |= self._after_step(outcome) | {"time_checkpoint_s": self._saving_s}
+                self._score.see(row)
+                self._saving_s = 0.0
                 if writer:
                     writer.write(row)  # before the checkpoint: a kill between leaves no gap
                 self._tracker.log(row)
@@ -169,14 +181,22 @@ class _Run:
         self._folder.write_json("heldout.json", merged)
 
     def _save(self) -> None:
-        """A checkpoint of the steps done, where the newest one holds fewer."""
-        if self._done > self._saved:
-            self._trace.flush()
-            with watched(f"step {self._done}: checkpoint", self._config.train.stuck_after_s):
-                self._folder.checkpoints.save(
-                    self._done, self._trainer.state, self._trainer.kept_history
-                )
-            self._saved = self._done
+        """Begins a checkpoint of the steps done, where the newest one holds fewer."""
+        if self._done == self._saved:
+            return
+        start = perf_counter()
+        self._trace.flush()
+        with watched(f"step {self._done}: checkpoint", self._config.train.stuck_after_s):
+            self._folder.checkpoints.save(
+                self._done, self._trainer.state, self._trainer.kept_history, self._score.value
+            )
+        self._saved = self._done
+        self._saving_s = perf_counter() - start
+
+    def _wait(self) -> None:
+        """The last checkpoint is whole; a signal waits for it."""
+        with deferred(), watched("checkpoint", self._config.train.stuck_after_s):
+            self._folder.checkpoints.wait()
 
     def _word(self, end: Interrupted) -> Interrupted:
         return Interrupted(self._saved_word()) if self._done else end

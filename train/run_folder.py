@@ -19,6 +19,7 @@ _FREE = {
         "epochs",
         "checkpoint_every",
         "keep_checkpoints",
+        "keep_best",
         "max_refused",
         "stuck_after_s",
     )
@@ -44,7 +45,9 @@ class RunFolder:
             ValueError: The folder holds a run of another configuration.
         """
         self.path = Path(config.out)
-        self.checkpoints = Checkpoints(self.path / "checkpoints", config.train.keep_checkpoints)
+        self.checkpoints = Checkpoints(
+            self.path / "checkpoints", config.train.keep_checkpoints, config.train.keep_best
+        )
         self.traces = self.path / "traces"
         self._text = to_yaml(config)
         self._stored = self.path / "config.yaml"

@@ -21,12 +21,14 @@ from models.policy import Qwen3Policy
 REPOSITORY = Path(__file__).resolve().parents[2]
 TINY = REPOSITORY / "data" / "checkpoints" / "tiny"
 EVERY = 2  # steps between checkpoints
+LOST = 2 * EVERY  # steps at most that a kill costs: a checkpoint is written beside the next ones
 SETTINGS = (
     f"task={REPOSITORY}/tests/support/odd_task.py:OddTask",
     "train.prompts_per_step=2",
     "train.group=2",
     "train.micro_batch=4",
     f"train.checkpoint_every={EVERY}",
+    "train.keep_best=0",
     "rollout.slots=4",
     "rollout.draft_tokens=3",
     "rollout.max_new_tokens=8",

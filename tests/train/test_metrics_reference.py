@@ -16,7 +16,7 @@ from train.tasks.base import Score
 ADDED = {
     "step", "epoch", "policy_version", "loss", "entropy", "clip_frac", "grad_norm", "kl",
     "logp_gap_mean", "logp_gap_max", "outside_support", "refused", "refused_steps",
-    "history_tokens", "history_bytes", "compile_count",
+    "history_tokens", "history_bytes", "compile_count", "time_checkpoint_s",
 }  # fmt: skip
 SCORES = {
     "text2sql": Score(1.0, {"execution_match": 1, "runs": 1}, {"killed": 0, "gold_failed": 0}),

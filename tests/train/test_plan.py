@@ -71,12 +71,12 @@ def test_slots_that_fit_use_the_memory_that_there_is(plans):
     assert plan.most_slots(10 * plan.peak) > 2 * plan.slots
 
 
-def test_an_update_of_8192_tokens_and_a_large_vocabulary_never_holds_their_logits():
-    """1.3 GB, where the logits alone would be 5: 2.1 x (parameters + optimizer + chunk).
+def test_an_update_of_8192_tokens_holds_little_beside_its_state_and_one_gradient():
+    """Qwen3-8B: 1.47 x (parameters + optimizer + chunk), of which the gradient makes 1.33.
 
-    The embedding is nearly all of this model; its gradient exists for both of its uses, then added.
+    The rest is what one layer and the layers' inputs need; the logits alone would be 5 GB.
     """
-    model = replace(SMALL, vocab_size=151_936, hidden_size=256, num_hidden_layers=2)
+    model = PRESETS["qwen3_8b"]
     learner = Learner(
         Qwen3Policy(model), OptimizerSettings(1e-3), grpo(), Sampling(), chunk_tokens=256
     )
@@ -99,8 +99,8 @@ def test_an_update_of_8192_tokens_and_a_large_vocabulary_never_holds_their_logit
     peak = memory.argument_size_in_bytes + memory.temp_size_in_bytes + outputs
     size = sum(4 * leaf.size for leaf in jax.tree.leaves(params))
     chunk = 4 * 256 * model.vocab_size
-    assert memory.alias_size_in_bytes > 2.9 * size  # parameters and both moments are donated
-    assert peak < 2.2 * (3 * size + chunk) < 0.3 * 4 * rows * R * model.vocab_size
+    assert memory.alias_size_in_bytes > 2.99 * size  # parameters and both moments are donated
+    assert peak < 1.5 * (3 * size + chunk)
 
 
 @pytest.mark.parametrize("name", QWEN3)
