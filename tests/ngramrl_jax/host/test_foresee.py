@@ -147,3 +147,25 @@ def test_every_answer_is_fresh_and_its_masses_are_a_part_of_one():
 def test_other_arrays_are_refused(flight, named):
     with pytest.raises(ValueError, match=named):
         a_drafter(0, Rule()).foresee(*flight)
+
+
+def test_the_longest_text_of_a_row_leaves_its_neighbour_alone():
+    """It has room for a flight that is kept whole, one token more, and the draft behind it."""
+    drafter = NgramDrafter(2, BUDGET, History(), budget=SIX)
+    drafter.observe(0, np.ones(50, np.int32), 0)
+    capacity = drafter._text.text_BS.shape[1]
+    drafter.start_row(1, 1, np.full(9, 2))
+    fullest = next(size for size in range(capacity, 0, -1) if _capacity_for(size) == capacity)
+    drafter.start_row(0, 0, np.ones(fullest, np.int32))
+    room_B = np.array([50, 0])
+    flight = drafter.propose(limits(room_B))
+    foreseen = drafter.foresee(*flight, room_B)
+    longest = foreseen.length_BF[0] == fullest + BUDGET + 1
+    assert foreseen.drafted_BF[0, longest].max() == BUDGET
+    assert drafter._text.text_BS[1, :9].tolist() == [2] * 9
+
+
+def _capacity_for(size):
+    drafter = NgramDrafter(1, BUDGET, History())
+    drafter.start_row(0, 0, np.ones(size, np.int32))
+    return drafter._text.text_BS.shape[1]
