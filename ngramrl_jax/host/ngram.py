@@ -91,9 +91,7 @@ class NgramDrafter(TextDrafter):
         self._common: CommonLaws | None = None  # large, and of no use before the first `foresee`
         self._calibration = calibration or Calibration(CELLS, WIDTH)
         self._guesses = empty_guesses(rows, draft_tokens + 1)
-        self._flight = Flight(
-            np.zeros((rows, draft_tokens), np.int32), *np.zeros((2, rows), np.int32)
-        )
+        self._flight: Flight  # what the last `foresee` was told
         self._prompt_B = np.full(rows, _IDLE, np.int32)
         self._oldest_B = np.full(rows, NONE, np.int32)
         self._known_version = history.version

@@ -152,11 +152,11 @@ def test_other_arrays_are_refused(flight, named):
 def test_the_longest_text_of_a_row_leaves_its_neighbour_alone():
     """It has room for a flight that is kept whole, one token more, and the draft behind it."""
     drafter = NgramDrafter(2, BUDGET, History(), budget=SIX)
-    drafter.observe(0, np.ones(50, np.int32), 0)
+    drafter.observe(0, np.zeros(50, np.int32), 0)
     capacity = drafter._text.text_BS.shape[1]
     drafter.start_row(1, 1, np.full(9, 2))
     fullest = next(size for size in range(capacity, 0, -1) if _capacity_for(size) == capacity)
-    drafter.start_row(0, 0, np.ones(fullest, np.int32))
+    drafter.start_row(0, 0, np.zeros(fullest, np.int32))
     room_B = np.array([50, 0])
     flight = drafter.propose(limits(room_B))
     foreseen = drafter.foresee(*flight, room_B)
@@ -167,5 +167,5 @@ def test_the_longest_text_of_a_row_leaves_its_neighbour_alone():
 
 def _capacity_for(size):
     drafter = NgramDrafter(1, BUDGET, History())
-    drafter.start_row(0, 0, np.ones(size, np.int32))
+    drafter.start_row(0, 0, np.zeros(size, np.int32))
     return drafter._text.text_BS.shape[1]

@@ -324,6 +324,20 @@ def test_a_search_may_begin_where_the_prompts_oldest_rollout_begins():
             assert history.log.tokens_C[begin + 1 : begin + 4].tolist() == first.tolist()
 
 
+def test_the_version_is_another_after_every_change():
+    """Also where a restored history is empty, or as large as what it replaces."""
+    history, empty = History(window=1), History().snapshot()
+    versions = [history.version]
+    for change in ("observe", "observe", "restore", "empty", "empty", "observe", "restore"):
+        if change == "observe":
+            history.observe(0, [1], 0)
+        else:
+            history.restore(empty if change == "empty" else history.snapshot())
+        versions.append(history.version)
+    assert len(set(versions)) == len(versions)
+    assert min(versions) >= 0
+
+
 def test_nobody_has_to_choose_a_size():
     history = History()
     assert (history.window, history.max_bytes) == (32, 2**30)
