@@ -169,3 +169,14 @@ def _capacity_for(size):
     drafter = NgramDrafter(1, BUDGET, History())
     drafter.start_row(0, 0, np.zeros(size, np.int32))
     return drafter._text.text_BS.shape[1]
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_what_was_foreseen_of_a_response_that_ended_teaches_nothing_about_the_next(ended):
+    drafter = a_drafter(1, Rule())
+    drafter.foresee(*in_flight(drafter, [9, 9, 9]))
+    for row in range(ROWS - 1 if ended else 0):
+        drafter.start_row(row, row, np.array([1]))
+    before = drafter._calibration.seen_CM.copy()
+    drafter.commit(np.ones((ROWS, 1), np.int32), np.array([1, 1, 0]))
+    assert (drafter._calibration.seen_CM == before).all() == ended
