@@ -180,3 +180,13 @@ def test_what_was_foreseen_of_a_response_that_ended_teaches_nothing_about_the_ne
     before = drafter._calibration.seen_CM.copy()
     drafter.commit(np.ones((ROWS, 1), np.int32), np.array([1, 1, 0]))
     assert (drafter._calibration.seen_CM == before).all() == ended
+
+
+def test_a_round_that_was_not_foreseen_teaches_nothing():
+    drafter = a_drafter(1, Rule())
+    drafter.foresee(*in_flight(drafter, [9, 9, 9]))
+    one_more = np.ones((ROWS, 1), np.int32), np.array([1, 1, 0])
+    drafter.commit(*one_more)
+    before = drafter._calibration.seen_CM.copy()
+    drafter.commit(*one_more)
+    assert (drafter._calibration.seen_CM == before).all()
