@@ -202,7 +202,7 @@ class History:
         return (self.max_bytes - objects - logs.EMPTY_BYTES) // logs.POSITION_BYTES
 
     def _entries(self, rollout: _Rollout) -> int:
-        begin_end = self.log.law_C[[rollout.begin, rollout.begin + 1 + rollout.size]]
+        begin_end = self.log.law_C[[rollout.begin, rollout.begin + rollout.size]]
         return int(begin_end[1] - begin_end[0])
 
     def _clear_away(self, capacity: int) -> None:

@@ -91,17 +91,15 @@ class NgramDrafter(TextDrafter):
         self._common: CommonLaws | None = None  # large, and of no use before the first `foresee`
         self._calibration = calibration or Calibration(CELLS, WIDTH)
         self._guesses = empty_guesses(rows, draft_tokens + 1)
-        self._flight = Flight(
-            np.zeros((rows, draft_tokens), np.int32), *np.zeros((2, rows), np.int32)
-        )
+        self._flight: Flight  # what the last `foresee` was told
         self._prompt_B = np.full(rows, _IDLE, np.int32)
         self._oldest_B = np.full(rows, NONE, np.int32)
         self._known_version = history.version
         self._key_BW = np.zeros((rows, 2), np.uint32)
         self._keyed_B = np.zeros(rows, bool)
-        self._noted_B = np.zeros(rows, np.int32)
-        threads = threads or max(1, min(os.cpu_count() or 1, rows // _ROWS_A_THREAD))
-        bounds = np.linspace(0, rows, at_least("threads", threads, 1) + 1).astype(int).tolist()
+        of_itself = max(1, min(os.cpu_count() or 1, rows // _ROWS_A_THREAD))
+        threads = at_least("threads", threads, 0) or of_itself
+        bounds = np.linspace(0, rows, threads + 1).astype(int).tolist()
         self._spans = list(pairwise(bounds))
         self._helpers = ThreadPoolExecutor(threads)
         self._chain_again()
@@ -125,9 +123,8 @@ class NgramDrafter(TextDrafter):
         self._bucket_BGH[row] = NONE
 
     def finish_row(self, row: int) -> None:
-        """The row has no prompt; see `TextDrafter.finish_row`."""
+        """Nothing is foreseen for the row; see `TextDrafter.finish_row`."""
         super().finish_row(row)
-        self._prompt_B[row] = _IDLE
         self._guesses.count_BT[row] = 0
 
     def commit(self, tokens_BT: Int32Array, count_B: Int32Array) -> None:
@@ -243,7 +240,7 @@ class NgramDrafter(TextDrafter):
     def _chain_again(self) -> None:
         """Chains for texts of the present capacity; they fill when next needed."""
         capacity = self._text.text_BS.shape[1]
-        self._noted_B[:] = 0
+        self._noted_B = np.zeros(self.rows, np.int32)
         self._chain_BGS = np.zeros((self.rows, len(GRAMS), capacity), np.int32)
         buckets = max(_OWN_BUCKETS, 1 << (capacity - 1).bit_length())
         self._bucket_BGH = np.full((self.rows, len(GRAMS), buckets), NONE, np.int32)
@@ -251,16 +248,15 @@ class NgramDrafter(TextDrafter):
 
 def warm_up() -> None:
     """Compiles every kernel, or loads it from the cache on disk, before it is needed in a hurry."""
-    tokens_N = np.array([1, 2, 1, 2], np.int32)
+    tokens_N = np.ones(4, np.int32)
     best = BestTokens(np.ones((4, 2), np.int32), np.zeros((4, 2), np.float32))
-    history = History(window=1)
+    history = History()
     drafter = NgramDrafter(1, 2, history)
     one_B = np.ones(1, np.int32)
-    drafter.start_row(0, 0, tokens_N, np.zeros(2, np.uint32))
-    for step in range(2):
-        draft_BK, length_B = drafter.propose(one_B)
-        drafter.foresee(draft_BK, length_B, 4 * one_B)
-        drafter.commit(one_B[:, None], one_B)
-        drafter.observe(0, tokens_N, step, best)
+    drafter.observe(0, tokens_N, 0, best)
+    drafter.start_row(0, 0, tokens_N)
+    draft_BK, length_B = drafter.propose(one_B)
+    drafter.foresee(draft_BK, length_B, 4 * one_B)
+    drafter.commit(one_B[:, None], one_B)
     history.restore(history.snapshot())
     row_key(0, 0, 0, 0, 0)

@@ -42,6 +42,14 @@ def test_the_ratio_of_a_response_is_the_geometric_mean_of_its_tokens():
     assert float(value) == pytest.approx(-2 * np.exp(0.1), rel=1e-6)
 
 
+def test_the_ratio_of_a_response_of_one_token_is_that_token_s():
+    losses = token_losses(
+        gspo(clip_low=1.0, clip_high=1.0), jnp.array([[0.3, 9.0]]), jnp.zeros((1, 2)), None,
+        jnp.array([2.0]), jnp.asarray(lengths_mask(1, width=2)),
+    )  # fmt: skip
+    np.testing.assert_allclose(losses.loss_BR, [[-2 * np.exp(0.3), 0.0]], rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("mean", "advantage", "clipped"),
     [(0.0003, 1.0, False), (0.0005, 1.0, True), (-0.0002, -1.0, False), (-0.0005, -1.0, True)],
@@ -69,6 +77,10 @@ def test_cispo_bounds_the_weight_of_a_token_and_keeps_its_gradient(ratio):
         return loss(cispo(), x[None, None], jnp.zeros((1, 1)), jnp.array([2.0]), mask_BR)
 
     assert float(jax.grad(value)(log_ratio)) == pytest.approx(-2 * min(ratio, 5.0), rel=1e-5)
+    losses = token_losses(
+        cispo(), log_ratio[None, None], jnp.zeros((1, 1)), None, jnp.array([2.0]), mask_BR
+    )
+    assert losses.clipped_BR.tolist() == [[ratio > 5.0]]
 
 
 @pytest.mark.parametrize("name", OURS)

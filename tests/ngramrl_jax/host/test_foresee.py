@@ -161,3 +161,46 @@ def test_a_walk_that_ends_early_misses_only_small_masses(least):
         assert (all_BTX[~kept_BTX] < least).all()
         fewer += int((all_BTX > 0).sum() - kept_BTX.sum())
     assert fewer > 0
+
+
+def test_the_longest_text_of_a_row_leaves_its_neighbour_alone():
+    """It has room for a flight that is kept whole, one token more, and the draft behind it."""
+    drafter = NgramDrafter(2, BUDGET, History(), budget=SIX)
+    drafter.observe(0, np.zeros(50, np.int32), 0)
+    capacity = drafter._text.text_BS.shape[1]
+    drafter.start_row(1, 1, np.full(9, 2))
+    fullest = next(size for size in range(capacity, 0, -1) if _capacity_for(size) == capacity)
+    drafter.start_row(0, 0, np.zeros(fullest, np.int32))
+    room_B = np.array([50, 0])
+    flight = drafter.propose(limits(room_B))
+    foreseen = drafter.foresee(*flight, room_B)
+    longest = foreseen.length_BF[0] == fullest + BUDGET + 1
+    assert foreseen.drafted_BF[0, longest].max() == BUDGET
+    assert drafter._text.text_BS[1, :9].tolist() == [2] * 9
+
+
+def _capacity_for(size):
+    drafter = NgramDrafter(1, BUDGET, History())
+    drafter.start_row(0, 0, np.zeros(size, np.int32))
+    return drafter._text.text_BS.shape[1]
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_what_was_foreseen_of_a_response_that_ended_teaches_nothing_about_the_next(ended):
+    drafter = a_drafter(1, Rule())
+    drafter.foresee(*in_flight(drafter, [9, 9, 9]))
+    for row in range(ROWS - 1 if ended else 0):
+        drafter.start_row(row, row, np.array([1]))
+    before = drafter._calibration.seen_CM.copy()
+    drafter.commit(np.ones((ROWS, 1), np.int32), np.array([1, 1, 0]))
+    assert (drafter._calibration.seen_CM == before).all() == ended
+
+
+def test_a_round_that_was_not_foreseen_teaches_nothing():
+    drafter = a_drafter(1, Rule())
+    drafter.foresee(*in_flight(drafter, [9, 9, 9]))
+    one_more = np.ones((ROWS, 1), np.int32), np.array([1, 1, 0])
+    drafter.commit(*one_more)
+    before = drafter._calibration.seen_CM.copy()
+    drafter.commit(*one_more)
+    assert (drafter._calibration.seen_CM == before).all()

@@ -135,6 +135,81 @@ def test_bytes_stay_bounded_over_a_hundred_thousand_inserts(monkeypatch):
     assert moved[0] < 4 * 100_000 * 21
 
 
+@pytest.fixture
+def clearings(monkeypatch):
+    """One entry for each clearing of a log, of any history."""
+    found = []
+    chain_all = logs.chain_all
+
+    def counted(log):
+        found.append(int(log.used[0]))
+        chain_all(log)
+
+    monkeypatch.setattr(logs, "chain_all", counted)
+    return found
+
+
+@pytest.mark.parametrize(("width", "tokens", "last"), [(0, 922, 1), (4, 412, 1)])
+def test_a_log_is_filled_to_its_last_place_before_it_is_cleared(width, tokens, last, clearings):
+    """Positions where there are no laws, else entries of laws."""
+    history = History()
+    rng = np.random.default_rng(0)
+
+    def observe(size):
+        ids_NR = np.tile(np.arange(width), (size, 1))
+        logps_NR = np.full((size, width), -np.log(max(width, 1)))
+        laws = BestTokens(ids_NR, logps_NR) if width else None
+        history.observe(0, rng.integers(0, 4, size), 0, laws)
+
+    observe(100)
+    observe(tokens)
+    capacity = history.log.tokens_C.size
+    assert len(clearings) == 1
+    assert history.log.used[0] == capacity or history.log.used[1] == logs.ENTRIES * capacity
+    observe(last)
+    assert len(clearings) == 2
+
+
+def test_the_budget_is_used_to_its_last_byte(clearings):
+    """Of one rollout alone, and of one that the log has room for."""
+    for max_bytes, kept in ((1023, []), (1024, [(0, [1, 2])])):
+        history = History(max_bytes=max_bytes)
+        history.observe(0, [1, 2], 0)
+        assert all_stored(history) == kept
+    history = History()
+    history.observe(0, [1], 0)
+    del clearings[:]
+    history.max_bytes = history.history_bytes + (history.history_bytes - history.log.nbytes)
+    history.observe(0, [2], 1)
+    assert history.history_bytes == history.max_bytes
+    assert not clearings
+
+
+@settings(derandomize=True, max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([1, 2, 30, 1500]), st.integers(0, 4), st.integers(1, 60)),
+        min_size=1,
+        max_size=8,
+    ),
+    st.integers(10_000, 200_000),
+)
+def test_a_quarter_of_the_log_is_free_after_every_clearing(told, max_bytes):
+    """Also where many small rollouts make room for a large one at a time."""
+    history = History(max_bytes=max_bytes)
+    rng = np.random.default_rng(0)
+    for size, width, times in told:
+        for _ in range(1 if size > 1000 else 5 * times):
+            before = history.log
+            history.observe(
+                0, np.ones(size, np.int32), 0, uniform(rng, size, width) if width else None
+            )
+            capacity = history.log.tokens_C.size
+            if history.log is not before:
+                assert 4 * history.log.used[0] <= 3 * capacity
+                assert 4 * history.log.used[1] <= 3 * logs.ENTRIES * capacity
+
+
 @pytest.mark.parametrize("best", [False, True])
 def test_few_positions_move_for_each_that_comes(best, monkeypatch):
     """Within a window alone, with rollouts of all sizes, counted from the first one on."""
@@ -247,6 +322,20 @@ def test_a_search_may_begin_where_the_prompts_oldest_rollout_begins():
             first = history.rollouts(prompt_id)[0]
             assert history.log.tokens_C[begin] == logs.START
             assert history.log.tokens_C[begin + 1 : begin + 4].tolist() == first.tolist()
+
+
+def test_the_version_is_another_after_every_change():
+    """Also where a restored history is empty, or as large as what it replaces."""
+    history, empty = History(window=1), History().snapshot()
+    versions = [history.version]
+    for change in ("observe", "observe", "restore", "empty", "empty", "observe", "restore"):
+        if change == "observe":
+            history.observe(0, [1], 0)
+        else:
+            history.restore(empty if change == "empty" else history.snapshot())
+        versions.append(history.version)
+    assert len(set(versions)) == len(versions)
+    assert min(versions) >= 0
 
 
 def test_nobody_has_to_choose_a_size():

@@ -271,6 +271,54 @@ def test_a_row_is_drafted_alike_in_whatever_company():
         assert drafts(alone, limits[b : b + 1]) == together[b : b + 1], "asked again"
 
 
+@pytest.mark.parametrize(
+    ("rows", "threads", "cores", "expected"),
+    [
+        (63, 0, 4, [63]),
+        (64, 0, 4, [32, 32]),
+        (192, 0, 4, [48] * 4),
+        (64, 0, None, [64]),
+        (5, 2, 1, [2, 3]),
+    ],
+)
+def test_as_many_threads_share_the_rows_as_are_worth_waking(
+    rows, threads, cores, expected, monkeypatch
+):
+    monkeypatch.setattr(ngram.os, "cpu_count", lambda: cores)
+    ends = np.cumsum(expected).tolist()
+    spans = NgramDrafter(rows, 1, History(), threads=threads)._spans
+    assert spans == list(zip([0, *ends], ends, strict=False))
+
+
+def test_what_goes_wrong_in_another_thread_is_raised(monkeypatch):
+    """So every thread is waited for, too."""
+
+    def broken(log, rows, rule, first, *_):
+        if first > 0:
+            raise MemoryError
+
+    monkeypatch.setattr(ngram, "draft_rows", broken)
+    with pytest.raises(MemoryError):
+        NgramDrafter(2, 1, History(), threads=2).propose(np.ones(2, np.int32))
+
+
+def test_chains_stay_while_the_texts_fit():
+    drafter = NgramDrafter(2, 1, History())
+    drafter.start_row(0, 0, np.arange(5))
+    chains = drafter._chain_BGS
+    drafter.propose(np.ones(2, np.int32))
+    assert drafter._chain_BGS is chains
+
+
+def test_an_idle_row_gets_no_draft_even_where_its_last_prompt_has_one():
+    drafter = NgramDrafter(1, 3, History())
+    drafter.observe(0, np.array([1, 2, 3]), 0)
+    drafter.start_row(0, 0, np.array([1, 2, 1]))
+    assert drafts(drafter, [3]) == [[1, 2, 3]]
+    drafter.finish_row(0)
+    assert drafts(drafter, [3]) == [[]]
+
+
 def test_rollouts_of_other_prompts_and_when_they_come_change_nothing():
     rows = crowd(np.random.default_rng(4), 20)
     said_BT = np.array([[100 * one[0], 100 * one[0] + 1] for one in rows])
@@ -330,6 +378,8 @@ def test_bad_input_is_refused_by_name_and_changes_nothing():
     for setting in ({"rows": 0}, {"draft_tokens": -1}):
         with pytest.raises(ValueError, match=f"{next(iter(setting))}: found .*, allowed: "):
             NgramDrafter(**{"rows": 2, "draft_tokens": 4, "history": history, **setting})
+    with pytest.raises(ValueError, match="threads: found -1, allowed: 0 or more"):
+        NgramDrafter(2, 4, history, threads=-1)
     for rule in (Rule(followed=0), Rule(steps=0), Rule(skipped=-1)):
         with pytest.raises(ValueError, match=r"(followed|steps|skipped): found .*, allowed: "):
             NgramDrafter(2, 4, history, rule)

@@ -10,12 +10,8 @@ import numba
 import numpy as np
 import pytest
 
-from ngramrl_jax.host import draft as kernels
-from ngramrl_jax.host import laws, log, row_text
-from ngramrl_jax.host.draft import Rule
 from ngramrl_jax.host.history import History
 from ngramrl_jax.host.ngram import NgramDrafter, warm_up
-from ngramrl_jax.types import BestTokens
 from tests.support.drafters import drafts
 
 compiled = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="kernels are not compiled")
@@ -56,38 +52,6 @@ def test_a_history_may_be_observed_by_another_thread():
             asked += 1
     worker.join()
     assert min(observed[0], asked, drafted) >= 10
-
-
-ENTRIES = [
-    log.append,
-    log.move_together,
-    log.chain_all,
-    log.gathered,
-    laws._listed,
-    kernels.draft_rows,
-    row_text._check,
-    row_text._append,
-]
-
-
-@compiled
-def test_nothing_compiles_after_warm_up():
-    """Not for read-only, strided or int64 arrays either, nor for other sizes."""
-    warm_up()
-    before = [len(kernel.signatures) for kernel in ENTRIES]
-    assert all(before)
-    tokens_BT = np.arange(40 * 20).reshape(40, 20)[:, ::2]
-    tokens_BT.flags.writeable = False
-    best = BestTokens(np.ones((10, 6), np.int64)[:, ::2], np.zeros((10, 3)))
-    for rows in (4, 40):
-        drafter = NgramDrafter(rows, 16, History(3), Rule(own_text=False, laws=False, noise=False))
-        for step in range(5):
-            drafter.start_row(step % 4, step, np.arange(9)[::2])
-            drafter.observe(step, np.arange(30, dtype=np.uint16)[::3], step, best)
-        drafter.history.restore(drafter.history.snapshot())
-        drafter.commit(tokens_BT[:rows], np.where(np.arange(rows) < 4, 10, 0))
-        drafter.propose(np.resize(np.array([3, 16, 99, 0], np.int64), rows))
-    assert [len(kernel.signatures) for kernel in ENTRIES] == before
 
 
 @compiled
