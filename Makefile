@@ -36,7 +36,7 @@ lint: $(VENV)/.installed  ## Format, lint, import contracts, types
 	$(VENV)/bin/basedpyright
 
 fast-test: $(VENV)/.installed  ## The test suite alone
-	$(PY) -m pytest -q
+	$(PY) -m pytest -q -n 2 --dist loadfile
 
 data: $(VENV)/.installed  ## Rebuild the embedded data set and tokenizer
 	$(PY) data/build.py
