@@ -4,6 +4,7 @@ Legend: G groups, N rollouts of a group.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,11 +36,12 @@ def reward_metrics(scores: Sequence[Score], group: int) -> Row:
 
 
 def total(parts: Sequence[RolloutCounters]) -> RolloutCounters:
-    """The sums of several processes' counters; those of a single one as they are."""
+    """The sums of several processes' counters; what is no sum is the first one's."""
     if len(parts) == 1:
         return parts[0]
-    whole = RolloutCounters(parts[0].draft_tokens)
-    for name in vars(whole).keys() - {"draft_tokens"}:
+    first = parts[0]
+    whole = replace(first)
+    for name in vars(first).keys() - {"draft_tokens", "prefetch", "timeline"}:
         setattr(whole, name, sum(getattr(part, name) for part in parts))
     return whole
 

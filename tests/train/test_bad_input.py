@@ -128,7 +128,7 @@ OVERRIDES = [
 ]
 FOR_TRAINING = [
     ("model.checkpoint=/nowhere", "/nowhere: not found"),
-    ("model.checkpoint=Qwen/Qwen3-0.6B", "Hugging Face checkpoints cannot be imported yet"),
+    ("model.checkpoint=Qwen/Qwen3-0.6B", "becomes one by train/import_checkpoint.py"),
     ("model.checkpoint={folder}", "config.json"),
     ("objective.name=ppo", "allowed: grpo, dr_grpo, dapo"),
     ("objective.clip_low=-1", "clip_low"),
@@ -319,7 +319,11 @@ def _truncate(tiny):
         (_write("tokenizer.json", "{"), "tokenizer.json"),
         (_write("tokenizer.json", "{}"), "tokenizer.json is damaged"),
         (_write("tokenizer_config.json", "["), "tokenizer_config.json is damaged"),
-        (_write("tokenizer_config.json", "[]"), "eos_token None"),
+        (
+            _write("tokenizer_config.json", "[]"),
+            "tokenizer_config.json is damaged, allowed: a JSON object",
+        ),
+        (_write("tokenizer_config.json", "{}"), "eos_token None"),
         (_change("tokenizer_config.json", eos_token="<|no|>"), "eos_token '<|no|>'"),
         (_more_tokens, "allowed: at most the model's"),
         (_truncate, "damaged"),

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ngramrl_jax.rollout.counters import RolloutCounters
 from train.metrics import (
     MetricsWriter,
     average,
@@ -23,6 +24,7 @@ from train.metrics import (
     wilson_interval,
     write_atomic,
 )
+from train.step_metrics import total
 
 
 def rows_of(steps, **metrics):
@@ -247,3 +249,19 @@ def test_git_commit_with_changes_and_without_git(tmp_path, monkeypatch):
     assert git_commit(tmp_path) == f"{clean}-dirty"
     monkeypatch.setenv("PATH", "")
     assert git_commit(tmp_path) is None
+
+
+def test_the_counters_of_several_processes_add_up_and_none_is_left_out():
+    """A field that is no sum has to be named in `total`, or this fails with it."""
+    parts = [RolloutCounters(2), RolloutCounters(2)]
+    for i, part in enumerate(parts, start=1):
+        for name, value in vars(part).items():
+            if name != "draft_tokens" and isinstance(value, int | float | np.ndarray):
+                setattr(part, name, value + i)
+    whole = total(parts)
+    assert whole.draft_tokens == 2
+    for name, value in vars(whole).items():
+        if name != "draft_tokens" and isinstance(value, int | float | np.ndarray):
+            assert np.all(value == 3), name
+    assert whole.prefetch == parts[0].prefetch
+    assert total(parts[:1]) is parts[0]
