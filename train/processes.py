@@ -92,12 +92,6 @@ def exchange(work: Callable[[], T], *, interruptible: bool = False) -> list[T]:
     return [result for _, result in everyone]
 
 
-def wait_for_all(where: str) -> None:
-    """Returns when all processes have come here."""
-    if jax.process_count() > 1:
-        multihost_utils.sync_global_devices(where)
-
-
 def _told(ended: BaseException | None) -> tuple[type, tuple] | None:
     """Type and arguments of an error, of types that every process knows."""
     if ended is None:

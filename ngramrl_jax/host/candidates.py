@@ -34,15 +34,11 @@ class Place(NamedTuple):
 
 
 @kernel
-def candidate_law(log, rows, rule, row, place, found_F, own_F, ids_X, mass_X):
-    """What the drafter takes for the next token's law: masses, not normalised.
+def matches_at(log, rows, rule, row, place, found_F, own_F, shorter_own):
+    """The matches that are followed at a place, and the best one in the row's own text.
 
-    The text behind the row's end holds the draft so far, and `found_F` the matches; both are the
-    caller's.
-
-    Returns:
-        How many candidates, the length of the match that they continue, and the place as the
-        search has left it.
+    Returns how many are followed, their length, and the own one's: 0 where that is not longer,
+    unless `shorter_own`.
     """
     text_S, start = rows.text_BS[row], rows.start_B[row]
     owner, oldest = rows.owner_B[row], rows.oldest_B[row]
@@ -56,13 +52,28 @@ def candidate_law(log, rows, rule, row, place, found_F, own_F, ids_X, mass_X):
     if rule.own_text and length < GRAMS[-1]:
         _, own_length = longest_matches(
             text_S, log.owner_C[:0], rows.chain_BGS[row], rows.bucket_BGH[row],
-            0, 0, rule.steps, text_S, 0, here, own_F, length,
+            0, 0, rule.steps, text_S, 0, here, own_F, 0 if shorter_own else length,
         )  # fmt: skip
     if length == own_length == 0 and oldest != NONE:
         count = _pick_up(log, rule, owner, oldest, text_S, start, here, found_F)
-    place = Place(here, np.int64(count), np.int64(length))
+    return count, length, own_length
+
+
+@kernel
+def candidate_law(log, rows, rule, row, place, found_F, own_F, ids_X, mass_X):
+    """What the drafter takes for the next token's law: masses, not normalised.
+
+    The text behind the row's end holds the draft so far, and `found_F` the matches; both are the
+    caller's.
+
+    Returns:
+        How many candidates, the length of the match that they continue, and the place as the
+        search has left it.
+    """
+    count, length, own_length = matches_at(log, rows, rule, row, place, found_F, own_F, False)
+    place = Place(place.here, np.int64(count), np.int64(length))
     if own_length > length:
-        ids_X[0], mass_X[0] = text_S[own_F[0] + 1], 1.0
+        ids_X[0], mass_X[0] = rows.text_BS[row, own_F[0] + 1], 1.0
         return 1, own_length, place
     return _gather(log, rule, found_F, count, ids_X, mass_X), length, place
 

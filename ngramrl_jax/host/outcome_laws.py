@@ -24,13 +24,14 @@ from ngramrl_jax.host.calibration import (
     Guesses,
     chances_at,
 )
+from ngramrl_jax.host.candidates import Place, matches_at, one_on, start_of_draft
 from ngramrl_jax.host.common import CommonLaws, add_common_law
-from ngramrl_jax.host.draft import Rows, Rule, _follow, _gather, _pick_up, _vote
+from ngramrl_jax.host.draft import Rows, Rule, _gather, _vote
 from ngramrl_jax.host.kernel import inlined, kernel
 from ngramrl_jax.host.laws import WHOLE
-from ngramrl_jax.host.log import GRAMS, NONE, Log, chain_up
+from ngramrl_jax.host.log import NONE, Log
 from ngramrl_jax.host.noise import exponential, threefry
-from ngramrl_jax.host.search import LONGEST, longest_matches
+from ngramrl_jax.host.search import LONGEST
 from ngramrl_jax.types import Float32Array
 
 WIDTH = 24  # X
@@ -116,50 +117,21 @@ def _keep_best(ids_Y, mass_Y, common_Y, time_Y, best_X, count, wanted, guesses, 
 
 
 @kernel
-def _search(log, rows, rule, row, here, count, length, found_F, own_F):
-    """The matches that are followed at a place, and the best one in the row's own text.
-
-    Returns how many are followed, their length, and the own one's; the rule is the drafter's.
-    """
-    text_S, start = rows.text_BS[row], rows.start_B[row]
-    owner, oldest = rows.owner_B[row], rows.oldest_B[row]
-    if count == 0 and oldest != NONE:
-        count, length = longest_matches(
-            log.tokens_C, log.owner_C, log.chain_GC, log.bucket_GH,
-            owner, oldest, rule.steps, text_S, start, here, found_F,
-        )  # fmt: skip
-    own_length = 0
-    if rule.own_text and length < GRAMS[-1]:
-        _, own_length = longest_matches(
-            text_S, log.owner_C[:0], rows.chain_BGS[row], rows.bucket_BGH[row],
-            0, 0, rule.steps, text_S, 0, here, own_F,
-        )  # fmt: skip
-    if length == own_length == 0 and oldest != NONE:
-        count = _pick_up(log, rule, owner, oldest, text_S, start, here, found_F)
-    return count, length, own_length
-
-
-@kernel
 def _row_guesses(
     log, common, rows, rule, row, flight_K, flown, guesses, seen_CM, least, chance_BTX
 ):
-    text_S, start, end = rows.text_BS[row], rows.start_B[row], rows.end_B[row]
-    for position in range(rows.noted_B[row], end - 1):
-        chain_up(text_S, rows.chain_BGS[row], rows.bucket_BGH[row], position, 0)
-    rows.noted_B[row] = max(rows.noted_B[row], end - 1)
+    text_S, start = rows.text_BS[row], rows.start_B[row]
+    place = start_of_draft(rows, row)
     found_F, own_F = np.empty(rule.followed, np.int32), np.empty(1, np.int32)
     ids_X, mass_X = np.empty(_GATHERED, np.int32), np.empty(_GATHERED)
     common_X, time_X = np.empty(_GATHERED), np.ones(_GATHERED)
     best_X, place_Z = np.empty(WIDTH, np.int64), np.empty(2 * _GATHERED, np.int64)
     weight_M, total_M, part_XM = np.empty(PARTS), np.empty(PARTS), np.empty((WIDTH, PARTS))
     keyed, key_W = rule.noise and rows.keyed_B[row], rows.key_BW[row]
-    count = length = 0
     reached = 1.0
     for t in range(flown + 1):
-        here, wanted = end + t, flight_K[t] if t < flown else NONE
-        count, length, own_length = _search(
-            log, rows, rule, row, here, count, length, found_F, own_F
-        )
+        here, wanted = place.here, flight_K[t] if t < flown else NONE
+        count, length, own_length = matches_at(log, rows, rule, row, place, found_F, own_F, True)
         candidates = _gather(log, rule, found_F, count, ids_X, mass_X)
         whole, is_own = np.float64(WHOLE) * max(count, 1), own_length > length
         if own_length > 0:
@@ -190,8 +162,8 @@ def _row_guesses(
         if reached < least:
             break
         text_S[here] = wanted
-        count = _follow(log, found_F, count, wanted)
-        length = min(length + 1, LONGEST) if count > 0 else 0
+        followed = Place(here, np.int64(count), np.int64(length))
+        place = one_on(log, followed, found_F, wanted)
 
 
 @kernel
