@@ -8,13 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.config import ModelConfig
-from models.policy import Qwen3Policy
 from ngramrl_jax.host.history import History
 from ngramrl_jax.host.ngram import NgramDrafter
 from ngramrl_jax.rollout.engine import RolloutEngine
 from ngramrl_jax.rollout.settings import EngineSettings
 from ngramrl_jax.types import RolloutRequest, Sampling
+from tests.support.mesh_policy import mesh_policy
 from train.batching import rollout_batch
 from train.config import MeshConfig
 from train.learner import Learner, OptimizerSettings
@@ -27,22 +26,7 @@ from train.mesh import (
 )
 from train.objectives import grpo
 
-POLICY = Qwen3Policy(
-    ModelConfig(
-        model_type="qwen3",
-        vocab_size=48,
-        hidden_size=32,
-        intermediate_size=40,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        head_dim=12,
-        rope_theta=1e4,
-        rope_scaling=None,
-        rms_norm_eps=1e-6,
-        tie_word_embeddings=True,
-    )
-)
+POLICY = mesh_policy(layers=2)
 SLOTS, GROUP, STEPS = 8, 4, 2
 SAMPLING = Sampling(temperature=1.0, top_k=3)
 MESHES = [(8, 1, 1), (1, 8, 1), (2, 1, 4), (1, 2, 4), (2, 2, 2), (4, 2, 1)]

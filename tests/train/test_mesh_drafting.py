@@ -6,33 +6,17 @@ import jax
 import numpy as np
 import pytest
 
-from models.config import ModelConfig
-from models.policy import Qwen3Policy
 from ngramrl_jax.host.history import History
 from ngramrl_jax.host.ngram_trees import NgramTreeDrafter
 from ngramrl_jax.rollout.engine import RolloutEngine
 from ngramrl_jax.rollout.forced import forced_requests, forced_settings
 from ngramrl_jax.rollout.settings import EngineSettings
 from ngramrl_jax.types import RolloutRequest, Sampling
+from tests.support.mesh_policy import mesh_policy
 from train.config import MeshConfig
 from train.mesh import rollout_layout, training_mesh
 
-POLICY = Qwen3Policy(
-    ModelConfig(
-        model_type="qwen3",
-        vocab_size=48,
-        hidden_size=32,
-        intermediate_size=40,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        head_dim=12,
-        rope_theta=1e4,
-        rope_scaling=None,
-        rms_norm_eps=1e-6,
-        tie_word_embeddings=True,
-    )
-)
+POLICY = mesh_policy(layers=1)
 SLOTS, K, LONGEST = 4, 3, 10
 SETTINGS = EngineSettings(SLOTS, K, 6, LONGEST, (0,), Sampling(top_k=3))
 REQUESTS = [
