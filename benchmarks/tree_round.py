@@ -23,7 +23,7 @@ from ngramrl_jax.rollout.state import DecodeState, empty_state  # noqa: E402
 from ngramrl_jax.rollout.wire import pack_drafts  # noqa: E402
 from ngramrl_jax.types import Int32Array, Sampling  # noqa: E402
 from train.command import fail_in_one_line  # noqa: E402
-from train.config import load_config  # noqa: E402
+from train.config_file import load_config  # noqa: E402
 from train.tasks.registry import open_task  # noqa: E402
 from train.workbench import Workbench, open_workbench  # noqa: E402
 

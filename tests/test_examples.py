@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from train.config import load_config
+from train.config_file import load_config
 from train.loop import run
 from train.tasks.registry import open_task
 

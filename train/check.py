@@ -18,7 +18,8 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 from ngramrl_jax.check import Parser, effort_of, run  # noqa: E402
 from ngramrl_jax.evidence.subject import Subject  # noqa: E402
 from train.command import use_compilation_cache  # noqa: E402
-from train.config import RunConfig, load_config  # noqa: E402
+from train.config import RunConfig  # noqa: E402
+from train.config_file import load_config  # noqa: E402
 from train.ending import fail_in_one_line  # noqa: E402
 from train.tasks.registry import open_task  # noqa: E402
 from train.workbench import engine_settings, open_workbench  # noqa: E402

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import jax
 
-from train.config import RunConfig, load_config
+from train.config import RunConfig
+from train.config_file import load_config
 from train.ending import fail_in_one_line
 from train.processes import connect
 

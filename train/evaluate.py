@@ -15,7 +15,8 @@ from omegaconf import OmegaConf  # noqa: E402
 from models.policy import Params  # noqa: E402
 from train.checkpoints import Checkpoints  # noqa: E402
 from train.command import fail_in_one_line, use_compilation_cache  # noqa: E402
-from train.config import RunConfig, flatten, load_config  # noqa: E402
+from train.config import RunConfig  # noqa: E402
+from train.config_file import flatten, load_config  # noqa: E402
 from train.evaluation import Judge, outcomes  # noqa: E402
 from train.metrics import wilson_interval  # noqa: E402
 from train.tasks.registry import open_task  # noqa: E402

@@ -15,7 +15,8 @@ from pathlib import Path
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from models.config import PRESETS, ModelConfig  # noqa: E402
-from train.config import RunConfig, load_config  # noqa: E402
+from train.config import RunConfig  # noqa: E402
+from train.config_file import load_config  # noqa: E402
 from train.ending import fail_in_one_line  # noqa: E402
 
 GB = 10**9

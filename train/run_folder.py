@@ -8,7 +8,8 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from train.checkpoints import Checkpoints
-from train.config import RunConfig, flatten, load_config, to_yaml
+from train.config import RunConfig
+from train.config_file import flatten, load_config, to_yaml
 from train.metrics import to_json, write_atomic
 
 # What a resumed run may change: how long it goes on, how it is watched, saved and placed.

@@ -27,7 +27,7 @@ from ngramrl_jax.trace.records import TracedStep
 from ngramrl_jax.trace.store import Trace
 from ngramrl_jax.types import BestTokens, Float32Array, Int32Array, UInt32Array
 from train.checkpoints import Checkpoints
-from train.config import load_config
+from train.config_file import load_config
 from train.data_order import step_items
 from train.prompts import group_requests
 from train.tasks.registry import open_task

@@ -30,7 +30,8 @@ from benchmarks.training.curves import learning_curves, t_interval  # noqa: E402
 from benchmarks.training.side_by_side import Agreement, Arm, make_arm, train_with_same_keys  # noqa: E402
 from benchmarks.training.stages import Phase, Ratio, time_table  # noqa: E402
 from train.command import REPOSITORY, fail_in_one_line, use_compilation_cache  # noqa: E402
-from train.config import RunConfig, load_config  # noqa: E402
+from train.config import RunConfig  # noqa: E402
+from train.config_file import load_config  # noqa: E402
 from train.metrics import describe_environment, to_json, warm_rows, write_atomic  # noqa: E402
 from train.tasks.registry import open_task  # noqa: E402
 from train.workbench import Workbench, open_workbench  # noqa: E402

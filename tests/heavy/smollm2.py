@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ngramrl_jax.types import RolloutRequest, Sampling
-from train.config import load_config
+from train.config_file import load_config
 from train.workbench import load_policy, plain_engine, training_engine
 
 CHECKPOINT = Path(__file__).resolve().parents[2] / "runs" / "checkpoints" / "smollm2_135m"

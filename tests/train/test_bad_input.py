@@ -12,7 +12,7 @@ from contextlib import closing
 
 import pytest
 
-from train.config import load_config
+from train.config_file import load_config
 from train.tasks.registry import open_task
 from train.warm_start import make_checkpoint
 from train.workbench import open_workbench

@@ -2,7 +2,8 @@
 
 import pytest
 
-from train.config import RunConfig, load_config, to_yaml
+from train.config import RunConfig
+from train.config_file import load_config, to_yaml
 from train.run_folder import RunFolder
 
 

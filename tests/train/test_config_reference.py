@@ -6,7 +6,8 @@ import re
 from omegaconf import OmegaConf
 
 from docs.make_configuration import PAGE, meanings, page
-from train.config import RunConfig, flatten
+from train.config import RunConfig
+from train.config_file import flatten
 from train.objectives import OBJECTIVES
 
 

@@ -14,7 +14,7 @@ from benchmarks.training.curves import learning_curves, t_interval
 from benchmarks.training.side_by_side import Agreement, largest_gap, make_arm, train_with_same_keys
 from benchmarks.training.stages import time_table
 from ngramrl_jax.types import Rollout
-from train.config import load_config
+from train.config_file import load_config
 from train.tasks.base import Score
 from train.tasks.registry import open_task
 from train.trainer import StepOutcome

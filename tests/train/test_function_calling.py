@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from train.config import load_config
+from train.config_file import load_config
 from train.tasks.base import checked_scores
 from train.tasks.function_calling import FunctionCalling, is_held_out
 from train.tasks.registry import open_task

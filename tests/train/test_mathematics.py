@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from train.config import load_config
+from train.config_file import load_config
 from train.tasks import math_problems
 from train.tasks.mathematics import Mathematics
 from train.tasks.registry import open_task

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from train.config import load_config
+from train.config_file import load_config
 from train.tasks import scored_prompts
 from train.tasks.base import Item, Score, checked_scores
 from train.tasks.registry import open_task

@@ -15,7 +15,7 @@ from models.config import PRESETS, ModelConfig
 from models.policy import Qwen3Policy
 from ngramrl_jax.types import Sampling
 from train.batching import Batch
-from train.config import load_config
+from train.config_file import load_config
 from train.flops import matmul_flops
 from train.learner import Learner, OptimizerSettings
 from train.objectives import grpo

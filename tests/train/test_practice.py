@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.runs import SETTINGS, held, make_micro_policy, rows
-from train.config import load_config
+from train.config_file import load_config
 from train.group_choice import groups_to_learn_from, teaching_groups
 from train.loop import run
 from train.tasks.base import Score

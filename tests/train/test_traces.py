@@ -15,7 +15,8 @@ from ngramrl_jax.trace.store import Trace
 from ngramrl_jax.types import Rollout
 from tests.support.runs import SETTINGS, make_micro_policy
 from tests.support.traces import assert_same_step, random_step
-from train.config import TraceSection, load_config
+from train.config import TraceSection
+from train.config_file import load_config
 from train.loop import run
 from train.metrics import read_rows
 from train.tasks.base import Score

@@ -8,7 +8,8 @@ from contextlib import closing
 import pytest
 
 from models import checkpoint
-from train.config import DataConfig, load_config
+from train.config import DataConfig
+from train.config_file import load_config
 from train.loop import run
 from train.tasks.registry import open_task
 from train.workbench import load_policy
