@@ -1,4 +1,4 @@
-# ruff: noqa: ANN001, ANN201, ANN202 (Numba infers the types of kernels)
+# ruff: noqa: ANN001, ANN201 (Numba infers the types of kernels)
 """The kernels that draft: follow the best matches, guess each token, search again where they end.
 
 Legend: B rows, K draft budget, C positions of the log, S positions of a row's text, G gram sizes,
@@ -105,7 +105,7 @@ def empty_scratch(rule: Rule) -> Scratch:
 
 
 @inlined
-def _guess(ids_X, mass_X, words_X, candidates, keyed, key_W, position):
+def guess(ids_X, mass_X, words_X, candidates, keyed, key_W, position):
     """The token that the target will draw if the candidates' masses are its law.
 
     Without the key: the most likely one. Among equals the one that was found first.
@@ -166,7 +166,7 @@ def draft_row(log, rows, rule, scratch, row, limit, draft_K):
             token = text_S[own_F[0] + 1]
         elif count > 0:
             candidates = gather(log, rule, found_F, count, ids_X, mass_X)
-            token = _guess(ids_X, mass_X, words_X, candidates, keyed, key_W, here)
+            token = guess(ids_X, mass_X, words_X, candidates, keyed, key_W, here)
         else:
             return drafted, first_length
         if drafted == 0:
