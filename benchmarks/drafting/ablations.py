@@ -24,6 +24,7 @@ from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
 from benchmarks.drafting.variants import CEILING, ORACLE, variants  # noqa: E402
+from benchmarks.drafting.weighted_sources import scores  # noqa: E402
 from benchmarks.options import parse_options  # noqa: E402
 from ngramrl_jax.host.ngram import warm_up  # noqa: E402
 from ngramrl_jax.replay.source import Source, open_source  # noqa: E402
@@ -112,7 +113,7 @@ def ablate(source: Source, draft_tokens: int) -> Figures:
     there = recorded(steps, source.header)
     rounds: dict[str, dict[int, int]] = {}
     figures: dict[str, Figures] = {}
-    for variant in variants(source.header, draft_tokens):
+    for variant in variants(source.header, draft_tokens, scores(steps)):
         if set(variant.needs) <= set(there.holds):
             replayed = source.replay(variant.make, variant.draft_tokens)
             rounds[variant.name] = {step.step: replayed.walk(step).row_rounds for step in steps}

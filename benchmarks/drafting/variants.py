@@ -3,12 +3,14 @@
 Legend: B rows, K draft budget, N response tokens.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.drafting.drawn_drafts import DrawnDrafts
 from benchmarks.drafting.foreseen import BestFew
 from benchmarks.drafting.tree_drafts import TreeDrafts
+from benchmarks.drafting.weighted_sources import Name, Weigh, WeightedSources
 from ngramrl_jax.host.history import History
 from ngramrl_jax.host.ngram import DEFAULT_RULE, NgramDrafter
 from ngramrl_jax.replay.oracle import OracleChain
@@ -57,10 +59,13 @@ class Variant:
     needs: tuple[str, ...] = ()
 
 
-def variants(header: TraceHeader, draft_tokens: int) -> list[Variant]:
+def variants(
+    header: TraceHeader, draft_tokens: int, scored: Mapping[Name, tuple[float, float]]
+) -> list[Variant]:
     """All of them, the default first, each after the one that it is compared with.
 
-    Where a value is the default's own, its line repeats the default's.
+    Where a value is the default's own, its line repeats the default's. `scored` holds reward and
+    advantage of every rollout, see `weighted_sources.scores`.
     """
 
     def ours(kind: type[NgramDrafter] = NgramDrafter, window: int = 0, **settings: Any) -> Factory:
@@ -83,6 +88,11 @@ def variants(header: TraceHeader, draft_tokens: int) -> list[Variant]:
             Variant(f"tree of {k}, without noise", ours(TreeDrafts, rule=unkeyed), k, blind),
         ]
 
+    def weighed(name: str, weigh: Weigh) -> Variant:
+        return variant(name, ours(WeightedSources, scored=scored, weigh=weigh), "keys")
+
+    epoch = max(header.steps_per_epoch, 1)
+    many = DEFAULT_RULE._replace(followed=32, steps=64)
     twice = 2 * draft_tokens
     return [
         *drafts(draft_tokens, DEFAULT, "without noise"),
@@ -97,6 +107,24 @@ def variants(header: TraceHeader, draft_tokens: int) -> list[Variant]:
         *(ruled(f"steps {n}", steps=n) for n in (16, 64, 256)),
         *(variant(f"window {n}", ours(window=n)) for n in (8, 16, 32, 64)),
         *(variant(f"best tokens {n}", ours(FewBest, best=n), "best") for n in (1, 2, 4, 8)),
+        weighed("all sources alike", lambda source: 1.0),
+        weighed("reward x 2", lambda source: 2.0**source.reward),
+        weighed("reward x 8", lambda source: 8.0**source.reward),
+        weighed("advantage x 2", lambda source: 2.0**source.advantage),
+        weighed("advantage x 8", lambda source: 8.0**source.advantage),
+        weighed("long sources", lambda source: source.length**2),
+        weighed("short sources", lambda source: source.length**-2),
+        weighed("half an epoch ago, half", lambda source: 0.25 ** (source.age / epoch)),
+        weighed("an epoch ago, half", lambda source: 0.5 ** (source.age / epoch)),
+        weighed("this step x 8", lambda source: 8.0 ** (source.age == 0)),
+        variant(
+            "followed 32, steps 64, reward x 8",
+            ours(
+                WeightedSources, rule=many, scored=scored, weigh=lambda source: 8.0**source.reward
+            ),
+            "keys",
+        ),
+        variant("siblings in flight", ours(WeightedSources, scored=scored, in_flight=True), "keys"),
         variant(ORACLE, OracleChain, "best"),
         variant(CEILING, BestFew, "best"),
     ]

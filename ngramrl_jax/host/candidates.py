@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ngramrl_jax.host.draft import _follow, _gather, _pick_up
 from ngramrl_jax.host.kernel import kernel
 from ngramrl_jax.host.log import GRAMS, NONE, chain_up
+from ngramrl_jax.host.matches import follow, gather, pick_up
 from ngramrl_jax.host.search import LONGEST, longest_matches
 
 CANDIDATES = 128  # for one token, at most
@@ -43,19 +43,20 @@ def matches_at(log, rows, rule, row, place, found_F, own_F, shorter_own):
     text_S, start = rows.text_BS[row], rows.start_B[row]
     owner, oldest = rows.owner_B[row], rows.oldest_B[row]
     here, count, length = place.here, place.matches, place.length
+    alike_F = np.empty(found_F.size, np.int32)
     if count == 0 and oldest != NONE:
         count, length = longest_matches(
             log.tokens_C, log.owner_C, log.chain_GC, log.bucket_GH,
-            owner, oldest, rule.steps, text_S, start, here, found_F,
+            owner, oldest, rule.steps, text_S, start, here, found_F, alike_F,
         )  # fmt: skip
     own_length = 0
     if rule.own_text and length < GRAMS[-1]:
         _, own_length = longest_matches(
             text_S, log.owner_C[:0], rows.chain_BGS[row], rows.bucket_BGH[row],
-            0, 0, rule.steps, text_S, 0, here, own_F, 0 if shorter_own else length,
+            0, 0, rule.steps, text_S, 0, here, own_F, alike_F, 0 if shorter_own else length,
         )  # fmt: skip
     if length == own_length == 0 and oldest != NONE:
-        count = _pick_up(log, rule, owner, oldest, text_S, start, here, found_F)
+        count = pick_up(log, rule, owner, oldest, text_S, start, here, found_F, alike_F)
     return count, length, own_length
 
 
@@ -75,7 +76,7 @@ def candidate_law(log, rows, rule, row, place, found_F, own_F, ids_X, mass_X):
     if own_length > length:
         ids_X[0], mass_X[0] = rows.text_BS[row, own_F[0] + 1], 1.0
         return 1, own_length, place
-    return _gather(log, rule, found_F, count, ids_X, mass_X), length, place
+    return gather(log, rule, found_F, count, ids_X, mass_X), length, place
 
 
 @kernel
@@ -91,6 +92,6 @@ def start_of_draft(rows, row):
 @kernel
 def one_on(log, place, found_F, token):
     """The place after a token; drops the matches that it does not follow."""
-    count = _follow(log, found_F, place.matches, token)
+    count = follow(log, found_F, place.matches, token)
     length = min(place.length + 1, LONGEST) if count > 0 else 0
     return Place(place.here + 1, np.int64(count), np.int64(length))

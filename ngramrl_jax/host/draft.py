@@ -1,4 +1,4 @@
-# ruff: noqa: ANN001, ANN202 (Numba infers the types of private kernels)
+# ruff: noqa: ANN001, ANN201 (Numba infers the types of kernels)
 """The kernels that draft: follow the best matches, guess each token, search again where they end.
 
 Legend: B rows, K draft budget, C positions of the log, S positions of a row's text, G gram sizes,
@@ -9,11 +9,12 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ngramrl_jax.host.kernel import inlined, kernel
-from ngramrl_jax.host.laws import WHOLE
-from ngramrl_jax.host.log import GRAMS, NONE, START, Log, chain_up
-from ngramrl_jax.host.noise import exponential, threefry
+from ngramrl_jax.host.kernel import alive, borrowed, inlined, kernel
+from ngramrl_jax.host.log import GRAMS, NONE, Log, chain_up
+from ngramrl_jax.host.matches import follow, gather, pick_up
+from ngramrl_jax.host.noise import fill_words, threefry, uniform
 from ngramrl_jax.host.search import LONGEST, longest_matches
 from ngramrl_jax.types import BoolArray, Int32Array, UInt32Array
 
@@ -70,45 +71,41 @@ class Rows(NamedTuple):
     bucket_BGH: Int32Array
 
 
+class Scratch(NamedTuple):
+    """Room to work in, for one row after another.
+
+    Attributes:
+        found_F: int32, the matches that are followed.
+        alike_F: int32, see `search.longest_matches`.
+        own_F: int32 [1], the best match in the row's own text.
+        ids_X: int32, candidates for a token.
+        mass_X: float64, what speaks for them.
+        words_X: uint32, their noise.
+    """
+
+    found_F: Int32Array
+    alike_F: Int32Array
+    own_F: Int32Array
+    ids_X: Int32Array
+    mass_X: NDArray[np.float64]
+    words_X: UInt32Array
+
+
 @kernel
-def _vote(ids_X, mass_X, count, token, mass):
-    """Adds to a candidate's mass; returns how many candidates there are."""
-    for x in range(count):
-        if ids_X[x] == token:
-            mass_X[x] += mass
-            return count
-    if count == ids_X.size:
-        return count
-    ids_X[count] = token
-    mass_X[count] = mass
-    return count + 1
+def empty_scratch(rule: Rule) -> Scratch:
+    """Room for the drafts of a rule."""
+    return Scratch(
+        np.empty(rule.followed, np.int32),
+        np.empty(rule.followed, np.int32),
+        np.empty(1, np.int32),
+        np.empty(_CANDIDATES, np.int32),
+        np.empty(_CANDIDATES, np.float64),
+        np.empty(_CANDIDATES, np.uint32),
+    )
 
 
 @inlined
-def _gather(log, rule, found_F, count, ids_X, mass_X):
-    """The laws at the followed positions, added up; returns the number of candidates."""
-    candidates = 0
-    for f in range(count):
-        position = found_F[f]
-        first, last = log.law_C[position], log.law_C[position + 1]
-        if not rule.laws:
-            last = first
-        drawn = log.tokens_C[position + 1]
-        rest = WHOLE
-        for entry in range(first, last):
-            mass = np.int64(log.probs_E[entry])
-            candidates = _vote(ids_X, mass_X, candidates, log.ids_E[entry], mass)
-            rest -= mass
-            if log.ids_E[entry] == drawn:
-                drawn = NONE
-        if drawn != NONE and rest > 0:
-            # The drawn token stands for all that the law does not list.
-            candidates = _vote(ids_X, mass_X, candidates, drawn, rest)
-    return candidates
-
-
-@inlined
-def _guess(ids_X, mass_X, candidates, keyed, key_W, position):
+def guess(ids_X, mass_X, words_X, candidates, keyed, key_W, position):
     """The token that the target will draw if the candidates' masses are its law.
 
     Without the key: the most likely one. Among equals the one that was found first.
@@ -122,59 +119,24 @@ def _guess(ids_X, mass_X, candidates, keyed, key_W, position):
         return ids_X[best]
     high, low = threefry(key_W[0], key_W[1], np.uint32(0), np.uint32(position))
     # The largest log mass + Gumbel noise, with one logarithm instead of three.
+    fill_words(high, low, ids_X[:candidates], words_X)
     soonest = math.inf
     for x in range(candidates):
-        if mass_X[x] >= _UNLIKELY * total:
-            time = exponential(high, low, ids_X[x]) / mass_X[x]
+        u = uniform(words_X[x])
+        # -log u > 1 - u: most candidates come too late whatever their logarithm is.
+        if mass_X[x] >= _UNLIKELY * total and 1.0 - u < soonest * mass_X[x]:
+            time = -math.log(u) / mass_X[x]
             if time < soonest:
                 best, soonest = x, time
     return ids_X[best]
 
 
-@inlined
-def _follow(log, found_F, count, token):
-    """Keeps the matches that `token` follows, one token on; returns how many."""
-    kept = 0
-    for f in range(count):
-        if log.tokens_C[found_F[f] + 1] == token:
-            found_F[kept] = found_F[f]
-            kept += 1
-    return _go_on(log, found_F, kept)
-
-
-@inlined
-def _go_on(log, found_F, count):
-    """Moves the matches one token on and drops those that end there; returns how many stay."""
-    kept = 0
-    for f in range(count):
-        after = found_F[f] + 1
-        if after + 1 < log.used[0] and log.tokens_C[after + 1] != START:
-            found_F[kept] = after
-            kept += 1
-    return kept
-
-
 @kernel
-def _pick_up(log, rule, owner, oldest, text_S, start, here, found_F):
-    """Where the matches stand that ended at tokens which no rollout has: as if each replaced one.
+def draft_row(log, rows, rule, scratch, row, limit, draft_K):
+    """Drafts one row; returns the draft's length and that of the match it starts from.
 
-    Returns how many there are.
+    The arrays should be `borrowed`.
     """
-    for skipped in range(1, min(rule.skipped, here - start + 1) + 1):
-        count, _ = longest_matches(
-            log.tokens_C, log.owner_C, log.chain_GC, log.bucket_GH,
-            owner, oldest, rule.steps, text_S, start, here - skipped, found_F,
-        )  # fmt: skip
-        if count > 0:
-            for _ in range(skipped):
-                count = _go_on(log, found_F, count)
-            return count
-    return 0
-
-
-@kernel
-def _draft_row(log, rows, rule, row, limit, draft_K):
-    """Drafts one row; returns the draft's length and that of the match it starts from."""
     text_S, start, end = rows.text_BS[row], rows.start_B[row], rows.end_B[row]
     chain_GS, bucket_GH = rows.chain_BGS[row], rows.bucket_BGH[row]
     owner, oldest = rows.owner_B[row], rows.oldest_B[row]
@@ -182,38 +144,36 @@ def _draft_row(log, rows, rule, row, limit, draft_K):
     for position in range(rows.noted_B[row], end - 1):
         chain_up(text_S, chain_GS, bucket_GH, position, 0)
     rows.noted_B[row] = max(rows.noted_B[row], end - 1)
-    found_F, own_F = np.empty(rule.followed, np.int32), np.empty(1, np.int32)
-    ids_X, mass_X = np.empty(_CANDIDATES, np.int32), np.empty(_CANDIDATES, np.float64)
+    found_F, alike_F, own_F, ids_X, mass_X, words_X = scratch
+    keyed, key_W = rule.noise and rows.keyed_B[row], rows.key_BW[row]
     count = length = first_length = 0
     for drafted in range(limit):
         here = end + drafted
         if count == 0 and oldest != NONE:
             count, length = longest_matches(
                 log.tokens_C, log.owner_C, log.chain_GC, log.bucket_GH,
-                owner, oldest, rule.steps, text_S, start, here, found_F,
+                owner, oldest, rule.steps, text_S, start, here, found_F, alike_F,
             )  # fmt: skip
         own_length = 0
         if rule.own_text and length < GRAMS[-1]:
             _, own_length = longest_matches(
                 text_S, everyone_C, chain_GS, bucket_GH,
-                0, 0, rule.steps, text_S, 0, here, own_F, length,
+                0, 0, rule.steps, text_S, 0, here, own_F, alike_F, length,
             )  # fmt: skip
         if length == own_length == 0 and oldest != NONE:
-            count = _pick_up(log, rule, owner, oldest, text_S, start, here, found_F)
+            count = pick_up(log, rule, owner, oldest, text_S, start, here, found_F, alike_F)
         if own_length > length:
             token = text_S[own_F[0] + 1]
         elif count > 0:
-            candidates = _gather(log, rule, found_F, count, ids_X, mass_X)
-            token = _guess(
-                ids_X, mass_X, candidates, rule.noise and rows.keyed_B[row], rows.key_BW[row], here
-            )
+            candidates = gather(log, rule, found_F, count, ids_X, mass_X)
+            token = guess(ids_X, mass_X, words_X, candidates, keyed, key_W, here)
         else:
             return drafted, first_length
         if drafted == 0:
             first_length = max(length, own_length)
         draft_K[drafted] = token
         text_S[here] = token
-        count = _follow(log, found_F, count, token)
+        count = follow(log, found_F, count, token)
         length = min(length + 1, LONGEST) if count > 0 else 0
     return limit, first_length
 
@@ -235,7 +195,12 @@ def draft_rows(
     `length_B` and `match_B` become the lengths of their drafts and of the matches that these start
     from. Several threads may draft different rows at the same time.
     """
+    mine = empty_scratch(rule)
+    log, rows, scratch = borrowed(log), borrowed(rows), borrowed(mine)
     for row in range(first, last):
         if wanted_B[row] > 0:
             wanted = np.int64(wanted_B[row])
-            length_B[row], match_B[row] = _draft_row(log, rows, rule, row, wanted, draft_BK[row])
+            length_B[row], match_B[row] = draft_row(
+                log, rows, rule, scratch, row, wanted, draft_BK[row]
+            )
+    alive(mine)

@@ -10,8 +10,8 @@ row's text, G gram sizes, H buckets.
 """
 
 from ngramrl_jax.host.calibration import Flight
-from ngramrl_jax.host.draft import Rows, Rule, _draft_row
-from ngramrl_jax.host.kernel import kernel
+from ngramrl_jax.host.draft import Rows, Rule, draft_row, empty_scratch
+from ngramrl_jax.host.kernel import alive, borrowed, kernel
 from ngramrl_jax.host.log import GRAMS, Log, bucket_of
 from ngramrl_jax.types import Int32Array
 
@@ -44,6 +44,8 @@ def draft_entries(
     The rows' own text must be chained to the end, as drafting leaves it; `rows.end_B` is changed
     meanwhile.
     """
+    mine = empty_scratch(rule)
+    log, rows, scratch = borrowed(log), borrowed(rows), borrowed(mine)
     budget, width = draft_BFK.shape[2], ids_BTX.shape[2]
     for row in range(first, last):
         text_S, flight_K = rows.text_BS[row], flight.draft_BK[row]
@@ -57,7 +59,7 @@ def draft_entries(
             text_S[end + accepted] = emitted
             rows.end_B[row] = end + accepted + 1
             wanted = min(budget, flight.room_B[row] - accepted - 2)
-            drafted, _ = _draft_row(log, rows, rule, row, wanted, draft_BFK[row, f])
+            drafted, _ = draft_row(log, rows, rule, scratch, row, wanted, draft_BFK[row, f])
             length_BF[row, f] = rows.end_B[row]
             last_BF[row, f] = emitted
             drafted_BF[row, f] = drafted
@@ -67,3 +69,4 @@ def draft_entries(
                 _unchain(text_S, rows.chain_BGS[row], rows.bucket_BGH[row], position)
             rows.noted_B[row] = noted
         rows.end_B[row] = end
+    alive(mine)

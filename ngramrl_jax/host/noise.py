@@ -83,7 +83,21 @@ def exponential(key_high, key_low, token):
     Exponentially distributed; the arg-max of log p + Gumbel noise is the arg-min of this over p.
     """
     high, low = threefry(key_high, key_low, np.uint32(0), np.uint32(token))
-    return -math.log((np.float64(high ^ low) + 0.5) * _SCALE)
+    return -math.log(uniform(high ^ low))
+
+
+@kernel
+def uniform(word):
+    """A random word as a number between 0 and 1, neither of them."""
+    return (np.float64(word) + 0.5) * _SCALE
+
+
+@kernel
+def fill_words(key_high, key_low, tokens_X, words_X):
+    """The random words of several tokens: a loop over nothing else runs on eight at a time."""
+    for x in range(tokens_X.size):
+        high, low = threefry(key_high, key_low, np.uint32(0), np.uint32(tokens_X[x]))
+        words_X[x] = high ^ low
 
 
 @kernel

@@ -26,10 +26,11 @@ from ngramrl_jax.host.calibration import (
 )
 from ngramrl_jax.host.candidates import Place, matches_at, one_on, start_of_draft
 from ngramrl_jax.host.common import CommonLaws, add_common_law
-from ngramrl_jax.host.draft import Rows, Rule, _gather, _vote
-from ngramrl_jax.host.kernel import inlined, kernel
+from ngramrl_jax.host.draft import Rows, Rule
+from ngramrl_jax.host.kernel import borrowed, inlined, kernel
 from ngramrl_jax.host.laws import WHOLE
 from ngramrl_jax.host.log import NONE, Log
+from ngramrl_jax.host.matches import gather, vote
 from ngramrl_jax.host.noise import exponential, threefry
 from ngramrl_jax.host.search import LONGEST
 from ngramrl_jax.types import Float32Array
@@ -132,13 +133,13 @@ def _row_guesses(
     for t in range(flown + 1):
         here, wanted = place.here, flight_K[t] if t < flown else NONE
         count, length, own_length = matches_at(log, rows, rule, row, place, found_F, own_F, True)
-        candidates = _gather(log, rule, found_F, count, ids_X, mass_X)
+        candidates = gather(log, rule, found_F, count, ids_X, mass_X)
         whole, is_own = np.float64(WHOLE) * max(count, 1), own_length > length
         if own_length > 0:
             mass = whole if is_own else _OWN * whole
-            candidates = _vote(ids_X, mass_X, candidates, text_S[own_F[0] + 1], mass)
+            candidates = vote(ids_X, mass_X, candidates, text_S[own_F[0] + 1], mass)
         if wanted != NONE:
-            candidates = _vote(ids_X, mass_X, candidates, wanted, _UNHEARD * whole)
+            candidates = vote(ids_X, mass_X, candidates, wanted, _UNHEARD * whole)
         total = mass_X[:candidates].sum()
         share = mass_X[:candidates].max() / total if candidates > 0 else 0.0
         guesses.cell_BT[row, t] = _standing(max(length, own_length), count, is_own, share)
@@ -186,6 +187,7 @@ def guess_rows(
     is thought to be accepted with a probability of `least`. The text behind the rows' ends holds
     the drafts afterwards.
     """
+    log, rows, common = borrowed(log), borrowed(rows), borrowed(common)
     for row in range(first, last):
         if flight.room_B[row] > 0:
             _row_guesses(

@@ -5,8 +5,6 @@ Legend: C positions of the searched text, S positions of the text whose end is l
 sizes, H buckets, F found positions.
 """
 
-import numpy as np
-
 from ngramrl_jax.host.kernel import kernel
 from ngramrl_jax.host.log import GRAMS, NONE, START, bucket_of
 
@@ -21,16 +19,12 @@ def match_length(text_C, position, text_S, start, end):
 
     LONGEST where all of that text is matched: nothing could be told apart any better.
     """
+    most = min(LONGEST, position + 1, end - start)
     length = 0
-    while length < LONGEST and length <= position:
-        at = end - 1 - length
-        token = START if at < start else text_S[at]
-        if text_C[position - length] != token:
-            break
+    while length < most and text_C[position - length] == text_S[end - 1 - length]:
         length += 1
-        if token == START:
-            return LONGEST
-    return length
+    whole = length == end - start and length <= position and text_C[position - length] == START
+    return LONGEST if whole else length
 
 
 @kernel
@@ -40,15 +34,17 @@ def likeness(text_C, position, text_S, start, end):
     The first one that differs ends a match, but not this: a text that went the same way but for a
     word or two is the better guide to how it goes on.
     """
+    size = min(SURROUNDINGS, position + 1, end - start)
+    # Two passes without a way out, which compilers turn into a few instructions.
+    begin = size
+    for back in range(size):
+        if text_C[position - back] == START:
+            begin = min(begin, back)
     same = 0
-    for back in range(min(SURROUNDINGS, position + 1)):
-        at = end - 1 - back
-        token = START if at < start else text_S[at]
-        other = text_C[position - back]
-        same += token == other
-        if token == START or other == START:
-            break
-    return same
+    for back in range(begin):
+        same += text_C[position - back] == text_S[end - 1 - back]
+    both = begin == end - start < SURROUNDINGS and begin <= position
+    return same + (both and text_C[position - begin] == START)
 
 
 @kernel
@@ -79,6 +75,7 @@ def longest_matches(
     start,
     end,
     found_F,
+    alike_F,
     longer_than=0,
 ):
     """Positions where the longest suffix of START + `text_S[start:end]` ends.
@@ -98,12 +95,12 @@ def longest_matches(
         start: Where it starts.
         end: Where it ends.
         found_F: Filled with as many as there are, or fit.
+        alike_F: Scratch, no shorter.
         longer_than: Suffixes of no more tokens are of no use.
 
     Returns:
         How many, and the length of the suffix; (0, 0) where there are none.
     """
-    alike_F = np.empty(found_F.size, np.int32)
     for size in range(len(GRAMS) - 1, -1, -1):
         least = max(min(GRAMS[size], end - start + 1), longer_than + 1)
         bucket = bucket_of(text_S, start, end, GRAMS[size], owner, bucket_GH.shape[1])
@@ -141,6 +138,14 @@ def _walk(
     for _ in range(steps):
         if position == NONE or position < oldest:
             break
+        before = chain_C[position]  # asked for early: it stands elsewhere in memory
+        # A match that is long enough holds this token too. Most places do not.
+        back = min(longest, end - start + 1) - 1
+        if position < back or text_C[position - back] != (
+            START if end - 1 - back < start else text_S[end - 1 - back]
+        ):
+            position = before
+            continue
         length = match_length(text_C, position, text_S, start, end)
         # Whose it is stands elsewhere in memory: asked only of the few that are long enough.
         if length >= longest and (owner_C.size == 0 or owner_C[position] == owner):
@@ -152,5 +157,5 @@ def _walk(
             if length < LONGEST:
                 alike = likeness(text_C, position, text_S, start, end)
             count = _rank(found_F, alike_F, count, position, alike)
-        position = chain_C[position]
+        position = before
     return count, longest

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from ngramrl_jax.host.candidates import CANDIDATES, Place, candidate_law, one_on, start_of_draft
 from ngramrl_jax.host.draft import Rows, Rule
-from ngramrl_jax.host.kernel import kernel
+from ngramrl_jax.host.kernel import borrowed, kernel
 from ngramrl_jax.host.log import Log
 from ngramrl_jax.host.noise import exponential, threefry
 from ngramrl_jax.host.search import LONGEST
@@ -168,6 +168,7 @@ def draft_trees(
     Arrays as in `ngramrl_jax.host.trees.DraftTrees`; `match_B` becomes the length of the match that
     a tree starts from. Several threads may draft different rows at the same time.
     """
+    log, rows = borrowed(log), borrowed(rows)
     for row in range(first, last):
         if wanted_B[row] > 0:
             wanted = np.int64(wanted_B[row])

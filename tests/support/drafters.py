@@ -1,8 +1,10 @@
-"""Drafters for tests: random drafts of random length, and one that has seen the future."""
+"""Drafters for tests, one that drafts at random and one that has seen the future; random laws."""
 
 from collections.abc import Mapping
 
 import numpy as np
+
+from ngramrl_jax.types import BestTokens
 
 
 class RandomDrafter:
@@ -71,3 +73,16 @@ def drafts(drafter, limits) -> list[list[int]]:
     assert (length_B <= np.minimum(limits, drafter.draft_tokens)).all()
     assert all(not draft_BK[row, n:].any() for row, n in enumerate(length_B))
     return [draft_BK[row, :n].tolist() for row, n in enumerate(length_B)]
+
+
+def best_tokens(rng, tokens, vocab=4, sharpness=2.0):
+    """Random laws, now and then a certain one, an impossible token, or the drawn one unlisted."""
+    size, width = len(tokens), 3
+    ids_NR = np.array([rng.permutation(vocab)[:width] for _ in range(size)], np.int32)
+    logps_NV = rng.normal(size=(size, vocab)) * sharpness
+    logps_NV -= np.log(np.exp(logps_NV).sum(1, keepdims=True))
+    logps_NR = -np.sort(-logps_NV, axis=1)[:, :width]
+    certain_N = rng.random(size) < 0.2
+    ids_NR[certain_N] = (np.asarray(tokens)[certain_N, None] + np.arange(width)) % vocab
+    logps_NR[certain_N] = 0.0, -np.inf, -np.inf
+    return BestTokens(ids_NR, logps_NR.astype(np.float32))

@@ -15,10 +15,10 @@ CAPACITY = 2**13  # so many buckets that no two grams of these tests share one
 def found(log, owner, oldest, text, most, steps):
     """Where `text` is matched, and how far; the text stands behind others' tokens."""
     behind = np.array([1, 0, 2, *text, 7], np.int32)
-    found_F = np.empty(most, np.int32)
+    found_F, alike_F = np.empty((2, most), np.int32)
     count, length = longest_matches(
         log.tokens_C, log.owner_C, log.chain_GC, log.bucket_GH,
-        owner, oldest, steps, behind, 3, 3 + len(text), found_F,
+        owner, oldest, steps, behind, 3, 3 + len(text), found_F, alike_F,
     )  # fmt: skip
     return found_F[:count].tolist(), length
 
