@@ -202,7 +202,7 @@ def measure(bench: Workbench, config: RunConfig, rows: int, options: Any) -> dic
 def start_timing(arms: list[Arm], look_up: float) -> None:
     """Look-ups take that share of the device's round from now on; what was measured is dropped."""
     timelines = [counters.timeline for counters in arms[0].counters]
-    round_s = median(t.known - t.dispatched for timeline in timelines for t in timeline)
+    round_s = median(t.done - t.dispatched for timeline in timelines for t in timeline)
     for arm in arms:
         if isinstance(arm.drafter, RecordedDrafter):
             arm.drafter.look_up_s = look_up * round_s

@@ -131,18 +131,19 @@ class HostChoice(_Threaded):
         batch, slots, counters = self._batch, self._batch.slots, self._batch.counters
         begun = perf_counter()
         draft_BK, drafted_B = self._drafts()
+        sending = perf_counter()
         live = batch.live(np.full_like(slots.room_B, batch.settings.draft_tokens))
         packed = batch.device.speculative(batch.params, draft_BK, drafted_B, live)
-        dispatched = perf_counter()
+        dispatched, worked = perf_counter(), self._take_worked()
         self._look_ahead(slots.running_B, draft_BK, drafted_B)
         waited = perf_counter()
         result = batch.device.read(packed)
-        known = perf_counter()
+        known, done = perf_counter(), batch.device.clock.seen
         batch.record(result, drafted_B, known - begun)
         self._worker.tell(self._drafter.commit, result.tokens_BT, result.count_B)
         counters.round_seconds += waited - begun + perf_counter() - known
         counters.device_seconds += known - waited
-        counters.timeline.append(RoundTimes(dispatched, known, *self._take_worked()))
+        counters.timeline.append(RoundTimes(sending, dispatched, done, known, *worked))
         return result
 
     def _drafts(self) -> tuple[Int32Array, Int32Array]:
@@ -163,13 +164,15 @@ class _Flight(NamedTuple):
         table: What the device picks from.
         packed: Its outcome.
         foreseen_B: bool, the rows whose entries were foreseen and are not certain.
-        dispatched: When it was sent, seconds of `perf_counter`.
+        sending: When the host had its table, seconds of `perf_counter`.
+        dispatched: When it was sent.
         worked: When its table was worked on.
     """
 
     table: DraftTable
     packed: jax.Array
     foreseen_B: BoolArray
+    sending: float
     dispatched: float
     worked: tuple[float, float]
 
@@ -200,12 +203,15 @@ class DeviceChoice(_Threaded):
         launched = perf_counter()
         flight = self._flights.popleft()
         result = self._batch.device.read(flight.packed)
-        known = perf_counter()
-        self._land(result)
+        known, done = perf_counter(), self._batch.device.clock.seen
+        if not self._land(result):
+            done = flight.dispatched
         self._know_next()
         counters.round_seconds += launched - begun + perf_counter() - known
         counters.device_seconds += known - launched
-        counters.timeline.append(RoundTimes(flight.dispatched, known, *flight.worked))
+        counters.timeline.append(
+            RoundTimes(flight.sending, flight.dispatched, done, known, *flight.worked)
+        )
         return result
 
     def _launch(self) -> None:
@@ -217,13 +223,14 @@ class DeviceChoice(_Threaded):
         certain_B = slots.running_B & ~foreseen_B
         certain = slots.key_BW, slots.length_B, slots.last_B, *self._looked_up(certain_B)
         set_certain(table, certain_B, *certain)
+        sending = perf_counter()
         ahead_B = batch.settings.draft_tokens + np.where(foreseen_B, self._most_committed(), 0)
         packed = batch.device.foreseen(batch.params, pack_table(table), batch.live(ahead_B))
         dispatched = perf_counter()
         if not foreseen_B.any():
             self._rule.looked_up(dispatched - begun)
-        worked = self._take_worked()
-        self._flights.append(_Flight(table, packed, foreseen_B, dispatched, worked))
+        times = sending, dispatched, self._take_worked()
+        self._flights.append(_Flight(table, packed, foreseen_B, *times))
 
     def _most_committed(self) -> Int32Array:
         """Tokens that the known round commits at most."""
@@ -231,20 +238,21 @@ class DeviceChoice(_Threaded):
         drafted_B = 0 if self._choice is None else self._choice.drafted_B
         return np.minimum(self._batch.slots.room_B, drafted_B + 1)
 
-    def _land(self, result: RoundResult) -> None:
-        """Records the outcome of the round that was known."""
+    def _land(self, result: RoundResult) -> bool:
+        """Records the outcome of the round that was known; False where it was called off."""
         choice, flew_B = self._choice, self._flew_B
         assert choice is not None, "an outcome of a round that was not known"
         ran = bool(result.count_B.any())
         assert ran == (not choice.skipped), "host and device chose differently"
         if not ran:
-            return
+            return False
         drafted_B = np.where(flew_B, choice.drafted_B, 0)
         heard, self._heard = self._heard, perf_counter()
         self._batch.record(result, drafted_B, self._heard - heard)
         self._rule.drafted(drafted_B, result.kept_B)
         self._rule.ran(self._heard - heard)
         self._worker.tell(self._drafter.commit, result.tokens_BT, result.count_B)
+        return True
 
     def _know_next(self) -> None:
         """All outcomes before the only round in flight have been read."""
