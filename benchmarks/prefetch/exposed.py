@@ -176,7 +176,7 @@ def measure(bench: Workbench, config: RunConfig, rows: int, options: Any) -> dic
         slots=rows,
         draft_tokens=DRAFT_TOKENS,
         prefetch_candidates=options.entries,
-        look_up_share=max(options.look_up, 0.1),
+        look_up_share=0.15 + options.look_up,
     )
     if options.tokens:
         settings = replace(settings, max_new_tokens=options.tokens, stop_ids=())

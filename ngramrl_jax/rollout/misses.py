@@ -17,7 +17,7 @@ import numpy as np
 from ngramrl_jax.rollout.table import WHOLE_WEIGHT
 from ngramrl_jax.types import BoolArray, Float32Array, Int32Array
 
-_SHARE_BEFORE_MEASURED = 0.1
+_SHARE_BEFORE_MEASURED = 0.15
 _PACE = 0.25  # weight of the newest round in running means
 
 

@@ -104,7 +104,7 @@ def test_rows_that_keep_nothing_are_not_waited_for():
 
 def test_what_a_look_up_costs_may_be_measured():
     rule = MissRule(1, None)
-    assert rule.look_up_share == 0.1
+    assert rule.look_up_share == 0.15
     for _ in range(40):
         rule.looked_up(0.004)
         rule.ran(0.01)
