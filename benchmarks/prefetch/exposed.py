@@ -14,8 +14,11 @@ rounds these two are all that is seen. So responses are `--tokens` long, whateve
 and each row serves `--turns` of them.
 
     python benchmarks/prefetch/exposed.py [--rows 1 8 32 64] [--look-up 0.4] [--coverage 0.9]
-        [--right 0.9] [--entries 16] [--tokens 160] [--turns 3] [--repeats 3] [--json FILE]
+        [--right 0.9] [--entries 16] [--tokens 160] [--turns 3] [--repeats 3] [--shape 135m]
+        [--json FILE]
 
+`--shape 135m` takes random weights of another shape (`benchmarks/rollout/shapes.py`): rounds of the
+embedded policy are so short that at one row a single miss exposes half of one.
 `--drafter ngram` has the n-gram drafter do the look-ups instead, warmed up for two steps;
 `--tokens 0` lets responses end where the policy ends them.
 """
@@ -42,6 +45,7 @@ from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
 from benchmarks.prefetch.foretold import RecordedDrafter  # noqa: E402
+from benchmarks.rollout.shapes import random_model  # noqa: E402
 from ngramrl_jax.host.history import History  # noqa: E402
 from ngramrl_jax.host.ngram import NgramDrafter, warm_up  # noqa: E402
 from ngramrl_jax.host.no_draft import NoDrafter  # noqa: E402
@@ -239,6 +243,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--entries", type=int, default=16, help="F")
     parser.add_argument("--tokens", type=int, default=160, help="of every response; 0: as it ends")
     parser.add_argument("--turns", type=int, default=3, help="responses a row")
+    parser.add_argument("--shape", default="", help="random weights instead of the policy")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", type=Path)
     return parser.parse_args(arguments)
@@ -255,6 +260,9 @@ def main() -> None:
     found = {}
     with closing(open_task(config)) as task:
         bench = open_workbench(config, task)
+        if options.shape:
+            policy, params = random_model(options.shape, "float32")
+            bench = replace(bench, policy=policy, params=params)
         for rows in options.rows:
             found[rows] = measure(bench, config, rows, options)
             show(rows, found[rows], console)
