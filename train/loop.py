@@ -21,6 +21,7 @@ from train.run_folder import RunFolder
 from train.samples import keep_samples
 from train.score import Score
 from train.tasks.registry import open_task
+from train.timelines import keep_timeline
 from train.traces import RunTrace, open_trace
 from train.tracking import Tracker, open_tracker
 from train.trainer import Sampled, StepOutcome, Trainer
@@ -164,6 +165,8 @@ class _Run:
         """Samples and evaluation where they are due; returns metrics to add."""
         if self._done in (1, self._total) and not outcome.refused and is_first():
             keep_samples(self._folder, self._bench, outcome)
+            prefetch = self._trainer.engine.prefetch
+            keep_timeline(self._folder, outcome.row["step"], prefetch, outcome.timeline)
         return self._evaluate("end") if self._due(self._config.evaluation.every) else {}
 
     def _evaluate(self, when: str) -> Row:

@@ -17,6 +17,7 @@ import numpy as np
 
 from models.policy import Params
 from ngramrl_jax.rollout.counters import RolloutCounters
+from ngramrl_jax.rollout.timeline import RoundTimes
 from ngramrl_jax.types import BoolArray, Rollout
 from train.advantages import group_advantages
 from train.batching import Batch, rollout_batch
@@ -65,12 +66,14 @@ class StepOutcome:
         rollouts: Siblings side by side.
         scores: One a rollout, in the same order.
         refused: Why nothing was learnt; None where something was.
+        timeline: The last dispatches of sampling; of several processes, the first's.
     """
 
     row: Row
     rollouts: list[Rollout]
     scores: list[Score]
     refused: str | None
+    timeline: Sequence[RoundTimes] = ()
 
 
 class _Part(NamedTuple):
@@ -194,7 +197,8 @@ class Trainer:
         else:
             self.history.restore(self.kept_history)
         row = self._row(sampled, updated)
-        return StepOutcome(row, sampled.rollouts, sampled.scores, refused)
+        timeline = sampled.counters.timeline
+        return StepOutcome(row, sampled.rollouts, sampled.scores, refused, timeline)
 
     def _row(self, sampled: Sampled, updated: Metrics) -> Row:
         clock = self._clock

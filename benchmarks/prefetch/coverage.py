@@ -39,6 +39,7 @@ DRAFT_TOKENS = 16
 JSONL_STOP_IDS = (151645, 151643)  # of Qwen2.5
 RULES = {"with noise": Rule(), "without": Rule(noise=False)}
 SPLIT_AT = 16  # F of the splits and of the calibration
+MASS_BANDS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0)  # of the calibration by predicted mass
 _BLOCKS = 50
 
 
@@ -62,8 +63,9 @@ def figures(scored: Scored, learnt: Sequence[int]) -> Figures:
     Returns:
         Counts; `coverage`, by allocator and F; `better`, the causal allocator less each other by
         F, with half of the interval; `split`, coverage of causal and oracle at one F by j and by
-        length of the draft, with the share of the row-rounds; and `calibration` by F, predicted
-        and actual mass.
+        length of the draft, with the share of the row-rounds; `calibration` by F, predicted and
+        actual mass; and `reliability`, the same at one F by bands of the predicted mass, behind
+        the row-rounds in each.
     """
     later_N = ~np.isin(scored.step, learnt)
     ends_N = np.array(scored.ends)
@@ -97,7 +99,21 @@ def figures(scored: Scored, learnt: Sequence[int]) -> Figures:
             )
             for entries in ENTRIES
         },
+        "reliability": _reliability(
+            np.array(scored.mass[SPLIT_AT])[later_N], covered_N[SPLIT_AT][later_N]
+        ),
     }
+
+
+def _reliability(
+    mass_N: NDArray[np.float64], covered_N: NDArray[np.bool_]
+) -> list[tuple[int, float, float]]:
+    band_N = np.digitize(mass_N, MASS_BANDS[1:-1])
+    return [
+        (int(here_N.sum()), float(mass_N[here_N].mean()), float(covered_N[here_N].mean()))
+        for band in range(len(MASS_BANDS) - 1)
+        if (here_N := band_N == band).any()
+    ]
 
 
 def _split(
@@ -139,6 +155,8 @@ def show(title: str, result: Figures, console: Console) -> None:
     for row, which in enumerate(("mass predicted", "mass covered")):
         table.add_row(which, *(f"{100 * each[row]:.1f}" for each in result["calibration"].values()))
     console.print(table)
+    bands = (f"{100 * p:.0f} -> {100 * c:.0f} ({n})" for n, p, c in result["reliability"])
+    console.print(f"  F = {SPLIT_AT}, predicted -> covered (row-rounds): {', '.join(bands)}")
     for part, of in result["split"].items():
         words = ", ".join(f"{name} {100 * share:.1f} %" for name, share in of.items())
         console.print(f"  {part}: {words}")

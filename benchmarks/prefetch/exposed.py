@@ -5,13 +5,22 @@ other. Rollouts of the embedded policy are sampled with `prefetch` off, host and
 interleaved; `off` runs twice, and how far those two arms differ (A against A) is the spread that
 any other difference must exceed. Medians. Drafts come from a drafter that has heard the rollouts
 before, so that all arms have equally good ones, with look-ups that are as good as free, or that
-take a given share of a round. The ceiling is the speed-up over `off` if nothing of the host's work
+take a given share of the time that a round takes on the device: every call costs as much, for
+however many rows and outcomes. The ceiling is the speed-up over `off` if nothing of the host's work
 were exposed: (device time + exposed time of `off`) / device time.
 
-    python benchmarks/prefetch/exposed.py [--rows 1 8 32 64] [--look-up 0.4] [--coverage 0.9]
-        [--right 0.9] [--entries 16] [--prompts 32] [--group 4] [--repeats 3] [--json FILE]
+A batch begins with a look-up that nothing can hide, and rows that end cost a round each: with few
+rounds these two are all that is seen. So responses are `--tokens` long, whatever the policy says,
+and each row serves `--turns` of them.
 
-`--drafter ngram` has the n-gram drafter do the look-ups instead, warmed up for two steps.
+    python benchmarks/prefetch/exposed.py [--rows 1 8 32 64] [--look-up 0.4] [--coverage 0.9]
+        [--right 0.9] [--entries 16] [--tokens 160] [--turns 3] [--repeats 3] [--shape 135m]
+        [--json FILE]
+
+`--shape 135m` takes random weights of another shape (`benchmarks/rollout/shapes.py`): rounds of the
+embedded policy are so short that at one row a single miss exposes half of one.
+`--drafter ngram` has the n-gram drafter do the look-ups instead, warmed up for two steps;
+`--tokens 0` lets responses end where the policy ends them.
 """
 
 import argparse
@@ -36,6 +45,7 @@ from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
 from benchmarks.prefetch.foretold import RecordedDrafter  # noqa: E402
+from benchmarks.rollout.shapes import random_model  # noqa: E402
 from ngramrl_jax.host.history import History  # noqa: E402
 from ngramrl_jax.host.ngram import NgramDrafter, warm_up  # noqa: E402
 from ngramrl_jax.host.no_draft import NoDrafter  # noqa: E402
@@ -53,6 +63,7 @@ from train.tasks.registry import open_task  # noqa: E402
 from train.workbench import Workbench, engine_settings, open_workbench  # noqa: E402
 
 DRAFT_TOKENS = 16
+GROUP = 4
 HISTORY_STEPS = 2  # untimed
 WAYS = (("off", "off"), ("off again", "off"), ("host", "host"), ("device", "device"))
 
@@ -156,6 +167,12 @@ def make_arms(bench: Workbench, settings: EngineSettings, future: Any, options: 
     return arms
 
 
+def make_requests(bench: Workbench, count: int, most: int) -> list[RolloutRequest]:
+    """That many, four siblings of a prompt where there are as many."""
+    group = min(GROUP, count)
+    return group_requests(bench.train[: -(-count // group)], group, most)[:count]
+
+
 def measure(bench: Workbench, config: RunConfig, rows: int, options: Any) -> dict[str, Any]:
     """Figures by arm, and the ceiling."""
     settings = replace(
@@ -163,10 +180,11 @@ def measure(bench: Workbench, config: RunConfig, rows: int, options: Any) -> dic
         slots=rows,
         draft_tokens=DRAFT_TOKENS,
         prefetch_candidates=options.entries,
-        look_up_share=max(options.look_up, 0.1),
+        look_up_share=0.15 + options.look_up,
     )
-    most = config.rollout.max_new_tokens
-    requests = group_requests(bench.train[: options.prompts], options.group, most)
+    if options.tokens:
+        settings = replace(settings, max_new_tokens=options.tokens, stop_ids=())
+    requests = make_requests(bench, rows * options.turns, settings.max_new_tokens)
     steps = HISTORY_STEPS + options.repeats
     future = foretold(bench, settings, requests, steps) if options.drafter == "recorded" else {}
     arms = make_arms(bench, settings, future, options)
@@ -187,7 +205,8 @@ def measure(bench: Workbench, config: RunConfig, rows: int, options: Any) -> dic
 
 def start_timing(arms: list[Arm], look_up: float) -> None:
     """Look-ups take that share of the device's round from now on; what was measured is dropped."""
-    round_s = median(c.device_seconds / c.dispatches for c in arms[0].counters)
+    timelines = [counters.timeline for counters in arms[0].counters]
+    round_s = median(t.done - t.dispatched for timeline in timelines for t in timeline)
     for arm in arms:
         if isinstance(arm.drafter, RecordedDrafter):
             arm.drafter.look_up_s = look_up * round_s
@@ -222,8 +241,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--coverage", type=float, default=0.97, help="recorded")
     parser.add_argument("--right", type=float, default=0.9, help="recorded: of the draft tokens")
     parser.add_argument("--entries", type=int, default=16, help="F")
-    parser.add_argument("--prompts", type=int, default=32)
-    parser.add_argument("--group", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=160, help="of every response; 0: as it ends")
+    parser.add_argument("--turns", type=int, default=3, help="responses a row")
+    parser.add_argument("--shape", default="", help="random weights instead of the policy")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", type=Path)
     return parser.parse_args(arguments)
@@ -240,6 +260,9 @@ def main() -> None:
     found = {}
     with closing(open_task(config)) as task:
         bench = open_workbench(config, task)
+        if options.shape:
+            policy, params = random_model(options.shape, "float32")
+            bench = replace(bench, policy=policy, params=params)
         for rows in options.rows:
             found[rows] = measure(bench, config, rows, options)
             show(rows, found[rows], console)

@@ -94,7 +94,9 @@ class RecordedDrafter:
             np.zeros((*shape, K), np.int32),
             np.zeros(shape, np.int32),
             np.zeros(shape, np.float32),
+            ((room_B > 0) & ((said_B >= self._size_B) | (left_B < 1))).astype(np.float32),
         )
+        fan.mass_BF[:, -1] = np.where(limit_B > 0, self._coverage, 0.0)
         fan.length_BF[:, -1] = np.where(held_B, self._prompt_B + said_B, 0)
         fan.last_BF[:, -1] = last_B
         fan.draft_BFK[:, -1] = draft_BK

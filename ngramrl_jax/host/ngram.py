@@ -155,7 +155,8 @@ class NgramDrafter(TextDrafter):
             self._divided(draft_entries, rows, flight, outcomes.ids_BTX, chosen_BF, *drafts)
         mass_BY = outcomes.mass_BTX.reshape(self.rows, -1)
         mass_BF = np.take_along_axis(mass_BY, np.maximum(chosen_BF, 0), axis=1)
-        return FanOut(*drafts, np.where(chosen_BF < 0, np.float32(0), mass_BF))
+        mass_BF = np.where(chosen_BF < 0, np.float32(0), mass_BF)
+        return FanOut(*drafts, mass_BF, outcomes.ending_B)
 
     def outcomes(self, flight_BK: Int32Array, flown_B: Int32Array, room_B: Int32Array) -> Outcomes:
         """How likely which outcome of the round in flight is; arguments as for `foresee`."""

@@ -35,11 +35,13 @@ class Outcomes(NamedTuple):
         chance_BTX: float32, probability of b where d_1..d_j were accepted.
         mass_BTX: float32, probability of the outcome; 0 where there is none, and where it ends the
             row or leaves no room for a draft.
+        ending_B: float32, probability of the outcomes that end the row.
     """
 
     ids_BTX: Int32Array
     chance_BTX: Float32Array
     mass_BTX: Float32Array
+    ending_B: Float32Array
 
 
 @dataclass(frozen=True)
@@ -82,10 +84,10 @@ class Budget:
 def outcomes_of(
     ids_BTX: Int32Array, chance_BTX: Float32Array, flight: Flight, stop_ids: Int32Array
 ) -> Outcomes:
-    """The masses of all outcomes (j, b)."""
-    mass_BTX = np.zeros_like(chance_BTX)
-    _masses(ids_BTX, chance_BTX, flight, stop_ids, mass_BTX)
-    return Outcomes(ids_BTX, chance_BTX, mass_BTX)
+    """The masses of all outcomes (j, b), and of those together that end their row."""
+    mass_BTX, ending_B = np.zeros_like(chance_BTX), np.zeros(len(chance_BTX), np.float32)
+    _masses(ids_BTX, chance_BTX, flight, stop_ids, mass_BTX, ending_B)
+    return Outcomes(ids_BTX, chance_BTX, mass_BTX, ending_B)
 
 
 @inlined
@@ -97,21 +99,26 @@ def _is_in(token, stop_ids):
 
 
 @kernel
-def _masses(ids_BTX, chance_BTX, flight, stop_ids, mass_BTX):
+def _masses(ids_BTX, chance_BTX, flight, stop_ids, mass_BTX, ending_B):
     for row in range(len(mass_BTX)):
         accepted, drafted = np.float32(1.0), flight.length_B[row]
         for t in range(drafted + 1):
-            if flight.room_B[row] - (t + 1) < 2:
-                break  # whatever comes, there is no room for a draft
+            left = flight.room_B[row] - (t + 1)
+            if left < 1:  # whatever comes is the row's last token, if it is not idle
+                ending_B[row] += accepted if left == 0 else np.float32(0.0)
+                break
             expected = flight.draft_BK[row, t] if t < drafted else NONE
             chance = np.float32(0.0)
             for x in range(ids_BTX.shape[2]):
                 token = ids_BTX[row, t, x]
                 if chance_BTX[row, t, x] > 0:
+                    mass = accepted * chance_BTX[row, t, x]
                     if token == expected:
                         chance = chance_BTX[row, t, x]
-                    elif not _is_in(token, stop_ids):
-                        mass_BTX[row, t, x] = accepted * chance_BTX[row, t, x]
+                    if _is_in(token, stop_ids):
+                        ending_B[row] += mass
+                    elif token != expected and left >= 2:  # there is room for a draft
+                        mass_BTX[row, t, x] = mass
             accepted *= chance
             if accepted == 0.0 or _is_in(expected, stop_ids):
                 break

@@ -73,6 +73,7 @@ class FanOut:
         draft_BFK: int32, padded with 0.
         drafted_BF: int32, lengths of the drafts, <= min(K, room after the outcome - 1).
         mass_BF: float32, estimated (causal) probability of the outcome.
+        ending_B: float32, estimated probability that the round in flight ends the row.
     """
 
     length_BF: Int32Array
@@ -80,6 +81,7 @@ class FanOut:
     draft_BFK: Int32Array
     drafted_BF: Int32Array
     mass_BF: Float32Array
+    ending_B: Float32Array
 
 
 class Foresight(Drafter, Protocol):

@@ -86,11 +86,13 @@ class _Recorded:
         self.coverage = Coverage()
         self._rollouts = 0
         self._reward = 0.0
+        self._idle = 0
         self._surprise: dict[int, tuple[float, int]] = {}
 
     def read(self, step: TracedStep) -> None:
         self._rollouts += len(step.rollouts)
         self._reward += float(np.sum(step.reward_N, dtype=np.float64))
+        self._idle += sum(max(r.finished - r.started - r.rounds, 0) for r in step.rollouts)
         surprise = -sum(float(r.logps_N.sum(dtype=np.float64)) for r in step.rollouts)
         self._surprise[step.step] = surprise, step.tokens
 
@@ -105,6 +107,7 @@ class _Recorded:
             "warm_steps": warm,
             "rollouts": self._rollouts,
             "tokens": sum(tokens for _, tokens in self._surprise.values()),
+            "idle_rounds": self._idle,
             "reward_mean": self._reward / self._rollouts,
             "entropy": self._entropy(steps),
             "entropy_warm": self._entropy(warm),

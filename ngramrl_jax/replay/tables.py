@@ -69,6 +69,11 @@ def _about(trace: Mapping[str, Any]) -> str:
         lines[0] += f", steps {numbers[0]} to {numbers[-1]}"
         if numbers[0] > 0:
             lines.append("its beginning is gone: drafters start without the history they had")
+    if trace["idle_rounds"]:
+        lines.append(
+            f"recorded with rounds sent ahead (prefetch): rows idled {trace['idle_rounds']} rounds "
+            "before their first one; replay refills at once, so siblings may see other history"
+        )
     said = f"reward {trace['reward_mean']:.3f}"
     if trace["entropy"] is not None:
         said += f", entropy {trace['entropy']:.3f} nats a token"

@@ -3,6 +3,7 @@
 What a row says does not depend on its drafter; how fast it says it does. So a row commits its
 recorded tokens as quickly as the drafter foresees them, its slot is refilled when it is done, and
 its siblings see it from then on: with the run's own drafter and K, round for round what happened.
+Rounds that were sent ahead (`rollout.prefetch: device`) let a new row idle for one; here none does.
 
 Legend: B rows, T = K + 1 tokens of a round, K draft budget, N response tokens.
 """

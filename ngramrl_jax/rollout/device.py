@@ -157,11 +157,10 @@ class Device:
 
     def read(self, packed: jax.Array) -> RoundResult:
         """The outcome of a dispatch, awaited."""
-        waits = not _is_ready(packed)
-        result = unpack_result(jax.device_get(packed), self._best_tokens)
-        if waits:
-            self.clock.at_work()
-        return result
+        if not _is_ready(packed):
+            packed.block_until_ready()
+            self.clock.at_work()  # until now: the copy is the host's
+        return unpack_result(jax.device_get(packed), self._best_tokens)
 
     def _empty_prefixes(self) -> Any:
         """The prefix cache, made where it shall lie."""

@@ -124,7 +124,7 @@ class Synchronous(_Direct):
         packed = send(batch.device, batch.params, plan, leave_at)
         dispatched = perf_counter()
         result = batch.device.read(packed)
-        known = perf_counter()
+        known, done = perf_counter(), batch.device.clock.seen
         rounds_B = plan.rounds_B(running_B, result)
         slots.record(result, rounds_B)
         counters.record(result, rounds_B, plan.cut_B, plan.drafts.deepest_B)
@@ -134,7 +134,7 @@ class Synchronous(_Direct):
         counters.draft_seconds += drafted - drafting + recorded - committing
         counters.round_seconds += dispatched - drafting + recorded - known
         counters.device_seconds += known - dispatched
-        counters.timeline.append(RoundTimes(dispatched, known, drafting, drafted))
+        counters.timeline.append(RoundTimes(drafted, dispatched, done, known, drafting, drafted))
         seconds = recorded - drafting
         counters.record_length(plan.rung.draft_tokens, rounds_B, seconds)
         if plan.choice is not None:

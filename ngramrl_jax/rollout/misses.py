@@ -6,15 +6,18 @@ sum(a_r of misses) / sum(1 + a_r) of a round's time. A round that is called off 
 costs one exposed look-up, whatever the number of misses. So one miss among many rows never stops
 them, and a row that decodes alone always gets its draft, where look-ups are cheap.
 
+Likewise for the round behind one that may end rows: a row that has ended idles through it, although
+a request waits for its slot. Where that is likely to cost more, the host waits for the outcome.
+
 Legend: B rows.
 """
 
 import numpy as np
 
 from ngramrl_jax.rollout.table import WHOLE_WEIGHT
-from ngramrl_jax.types import BoolArray, Int32Array
+from ngramrl_jax.types import BoolArray, Float32Array, Int32Array
 
-_SHARE_BEFORE_MEASURED = 0.1
+_SHARE_BEFORE_MEASURED = 0.15
 _PACE = 0.25  # weight of the newest round in running means
 
 
@@ -54,6 +57,29 @@ class MissRule:
     def ran(self, seconds: float) -> None:
         """A round took that long."""
         self._round_s += _PACE * (seconds - self._round_s)
+
+    def sends_ahead(
+        self,
+        running_B: BoolArray,
+        miss_B: Float32Array,
+        ending_B: Float32Array,
+        *,
+        waiting: bool,
+    ) -> bool:
+        """Whether to send a round before the outcome of the one in flight is known.
+
+        Args:
+            running_B: Rows in flight.
+            miss_B: How likely they are to go on without a draft. However many do, the device may
+                still call the round off, so together they cost a look-up at most.
+            ending_B: How likely they are to end.
+            waiting: Whether requests wait for a slot.
+        """
+        worth_B = np.where(running_B, 1.0 + self._kept_B, 0.0)
+        whole = max(float(worth_B.sum()), 1e-9)
+        lost = min(float(miss_B @ (worth_B - running_B)) / whole, self.look_up_share)
+        idle = float(ending_B @ worth_B) / whole if waiting else 0.0
+        return lost + idle <= self.look_up_share
 
     def weights(self, running_B: BoolArray) -> Int32Array:
         """int32 weights of the rows' misses, see `table.WHOLE_WEIGHT`."""

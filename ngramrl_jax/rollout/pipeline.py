@@ -8,7 +8,7 @@ round t, which it knows the drafts of: that is the table for round t+1.
 - `DeviceChoice` sends round t+1 with the whole table while round t runs; the device picks. Then it
   reads outcome t, and with it knows which drafts round t+1 has, or that the device called it off.
   A row that missed runs without a draft; a row that ends in round t idles through round t+1, and
-  its slot is refilled behind that.
+  its slot is refilled behind that. Where many are likely to end, it does as `HostChoice` does.
 
 A row that is known as it will be when its round begins (newly admitted, or behind a round that was
 called off) has one entry: an ordinary draft.
@@ -87,10 +87,12 @@ class _Threaded:
         if flew_B.any():
             self._ahead = self._worker.ask(self._drafter.foresee, draft_BK, drafted_B, room_B)
 
-    def _foreseen(self, weight_B: Int32Array) -> DraftTable:
-        """What was asked for last, awaited; an empty table where nothing was."""
+    def _foreseen(self) -> FanOut | None:
+        """What was asked for last, awaited; None where nothing was."""
         ticket, self._ahead = self._ahead, None
-        fan = None if ticket is None else self._answer(ticket)
+        return None if ticket is None else self._answer(ticket)
+
+    def _table(self, fan: FanOut | None, weight_B: Int32Array) -> DraftTable:
         settings = self._batch.settings
         size = settings.prefetch_candidates, settings.draft_tokens
         return fresh_table(fan, self._key_BW, weight_B, *size)
@@ -116,6 +118,10 @@ class _Threaded:
         slots = self._batch.slots
         return choose(table, slots.length_B, slots.last_B, slots.room_B, slots.key_BW, np)
 
+    def _flown_B(self) -> BoolArray:
+        """The rows that `_ahead` is about and whose slots have not changed hands since."""
+        return self._flew_B & np.all(self._key_BW == self._batch.slots.key_BW, axis=1)
+
     def _count(self, choice: Choice, flew_B: BoolArray) -> None:
         """Enters how the outcomes of the rows `flew_B` were covered."""
         counters = self._batch.counters
@@ -131,25 +137,25 @@ class HostChoice(_Threaded):
         batch, slots, counters = self._batch, self._batch.slots, self._batch.counters
         begun = perf_counter()
         draft_BK, drafted_B = self._drafts()
+        sending = perf_counter()
         live = batch.live(np.full_like(slots.room_B, batch.settings.draft_tokens))
         packed = batch.device.speculative(batch.params, draft_BK, drafted_B, live)
-        dispatched = perf_counter()
+        dispatched, worked = perf_counter(), self._take_worked()
         self._look_ahead(slots.running_B, draft_BK, drafted_B)
         waited = perf_counter()
         result = batch.device.read(packed)
-        known = perf_counter()
+        known, done = perf_counter(), batch.device.clock.seen
         batch.record(result, drafted_B, known - begun)
         self._worker.tell(self._drafter.commit, result.tokens_BT, result.count_B)
         counters.round_seconds += waited - begun + perf_counter() - known
         counters.device_seconds += known - waited
-        counters.timeline.append(RoundTimes(dispatched, known, *self._take_worked()))
+        counters.timeline.append(RoundTimes(sending, dispatched, done, known, *worked))
         return result
 
     def _drafts(self) -> tuple[Int32Array, Int32Array]:
         slots = self._batch.slots
-        choice = self._choose(self._foreseen(np.zeros_like(slots.room_B)))
-        same_B = np.all(self._key_BW == slots.key_BW, axis=1)
-        self._count(choice, self._flew_B & same_B)
+        choice = self._choose(self._table(self._foreseen(), np.zeros_like(slots.room_B)))
+        self._count(choice, self._flown_B())
         found_B = choice.found_B
         draft_BK, drafted_B = self._looked_up(slots.running_B & ~found_B)
         draft_BK = np.where(found_B[:, None], choice.draft_BK, draft_BK)
@@ -163,13 +169,15 @@ class _Flight(NamedTuple):
         table: What the device picks from.
         packed: Its outcome.
         foreseen_B: bool, the rows whose entries were foreseen and are not certain.
-        dispatched: When it was sent, seconds of `perf_counter`.
+        sending: When the host had its table, seconds of `perf_counter`.
+        dispatched: When it was sent.
         worked: When its table was worked on.
     """
 
     table: DraftTable
     packed: jax.Array
     foreseen_B: BoolArray
+    sending: float
     dispatched: float
     worked: tuple[float, float]
 
@@ -177,7 +185,8 @@ class _Flight(NamedTuple):
 class DeviceChoice(_Threaded):
     """The device picks, and does not wait for what the host does between rounds.
 
-    Of the rounds in flight, one at a time is *known*: the outcome before it has been read, so the
+    There are one or two rounds in flight, or none, where the host waited for an outcome. Of the
+    rounds in flight, one at a time is *known*: the outcome before it has been read, so the
     host can tell what the device picked for it. `_choice` and `_flew_B` are about that round.
     """
 
@@ -186,44 +195,60 @@ class DeviceChoice(_Threaded):
         super().__init__(batch, drafter)
         self._rule = MissRule(batch.settings.slots, batch.settings.look_up_share)
         self._flights: deque[_Flight] = deque()
+        self._fan: FanOut | None = None  # what is foreseen of the known round, until it is used
         self._choice: Choice | None = None
         self._heard = perf_counter()
 
     def advance(self, *, waiting: bool) -> RoundResult:
-        """The next outcome, with a round sent behind the one that brings it."""
+        """The next outcome, mostly with a round sent behind the one that brings it."""
         counters = self._batch.counters
         begun = perf_counter()
         if not self._flights:
             self._launch()
             self._know_next()
-        self._launch()
+        self._fan = self._foreseen()
+        if self._fan is None or self._sends_ahead(self._fan, waiting=waiting):
+            self._launch()
         launched = perf_counter()
         flight = self._flights.popleft()
         result = self._batch.device.read(flight.packed)
-        known = perf_counter()
-        self._land(result)
-        self._know_next()
+        known, done = perf_counter(), self._batch.device.clock.seen
+        if not self._land(result):
+            done = flight.dispatched
+        if self._flights:
+            self._know_next()
         counters.round_seconds += launched - begun + perf_counter() - known
         counters.device_seconds += known - launched
-        counters.timeline.append(RoundTimes(flight.dispatched, known, *flight.worked))
+        counters.timeline.append(
+            RoundTimes(flight.sending, flight.dispatched, done, known, *flight.worked)
+        )
         return result
+
+    def _sends_ahead(self, fan: FanOut, *, waiting: bool) -> bool:
+        miss_B = np.maximum(1.0 - fan.mass_BF.sum(axis=1) - fan.ending_B, 0.0)
+        return self._rule.sends_ahead(self._flew_B, miss_B, fan.ending_B, waiting=waiting)
 
     def _launch(self) -> None:
         """Sends a round behind the one that is known, if there is one."""
         batch, slots = self._batch, self._batch.slots
         begun = perf_counter()
-        foreseen_B = self._flew_B
-        table = self._foreseen(self._rule.weights(slots.running_B))
-        certain_B = slots.running_B & ~foreseen_B
+        fan, self._fan = self._fan, None
+        table = self._table(fan, self._rule.weights(slots.running_B))
+        foreseen_B, certain_B = self._flew_B, slots.running_B & ~self._flew_B
+        if not self._flights:  # all rows are known, and whether their drafts are there
+            choice = self._choose(table)
+            self._count(choice, self._flown_B())
+            foreseen_B, certain_B = np.zeros_like(certain_B), slots.running_B & ~choice.found_B
         certain = slots.key_BW, slots.length_B, slots.last_B, *self._looked_up(certain_B)
         set_certain(table, certain_B, *certain)
+        sending = perf_counter()
         ahead_B = batch.settings.draft_tokens + np.where(foreseen_B, self._most_committed(), 0)
         packed = batch.device.foreseen(batch.params, pack_table(table), batch.live(ahead_B))
         dispatched = perf_counter()
         if not foreseen_B.any():
             self._rule.looked_up(dispatched - begun)
-        worked = self._take_worked()
-        self._flights.append(_Flight(table, packed, foreseen_B, dispatched, worked))
+        times = sending, dispatched, self._take_worked()
+        self._flights.append(_Flight(table, packed, foreseen_B, *times))
 
     def _most_committed(self) -> Int32Array:
         """Tokens that the known round commits at most."""
@@ -231,20 +256,21 @@ class DeviceChoice(_Threaded):
         drafted_B = 0 if self._choice is None else self._choice.drafted_B
         return np.minimum(self._batch.slots.room_B, drafted_B + 1)
 
-    def _land(self, result: RoundResult) -> None:
-        """Records the outcome of the round that was known."""
+    def _land(self, result: RoundResult) -> bool:
+        """Records the outcome of the round that was known; False where it was called off."""
         choice, flew_B = self._choice, self._flew_B
         assert choice is not None, "an outcome of a round that was not known"
         ran = bool(result.count_B.any())
         assert ran == (not choice.skipped), "host and device chose differently"
         if not ran:
-            return
+            return False
         drafted_B = np.where(flew_B, choice.drafted_B, 0)
         heard, self._heard = self._heard, perf_counter()
         self._batch.record(result, drafted_B, self._heard - heard)
         self._rule.drafted(drafted_B, result.kept_B)
         self._rule.ran(self._heard - heard)
         self._worker.tell(self._drafter.commit, result.tokens_BT, result.count_B)
+        return True
 
     def _know_next(self) -> None:
         """All outcomes before the only round in flight have been read."""

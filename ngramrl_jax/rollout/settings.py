@@ -49,8 +49,9 @@ class EngineSettings:
             depend on it. A drafter that cannot foresee, and K = 0, run as "off".
         prefetch_candidates: F, outcomes of a row for which drafts are held ready at most.
         look_up_share: With "device": what it costs to call a round off for a look-up, in rounds;
-            rows that miss run without a draft where that is cheaper. None measures it; then the
-            clock has a say in which rows get drafts, and a run does not repeat bit for bit.
+            rows that miss run without a draft where that is cheaper, and so it is with waiting for
+            rows that are likely to end. None measures it; then the clock has a say in which
+            rows get drafts, and a run does not repeat bit for bit.
         draft_shape: "chain", one continuation of K tokens, or "tree", several that have K tokens
             together; needs the coupled verifier, a fixed `draft_length` and no `prefetch`.
 
@@ -73,7 +74,7 @@ class EngineSettings:
     best_tokens: int = 8
     prefetch: PrefetchName = "off"
     prefetch_candidates: int = 16
-    look_up_share: float | None = 0.1
+    look_up_share: float | None = 0.15
     draft_shape: DraftShape = "chain"
 
     def __post_init__(self) -> None:

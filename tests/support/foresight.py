@@ -18,6 +18,7 @@ def no_entries(rows: int, entries: int, draft_tokens: int) -> FanOut:
         np.zeros((rows, entries, draft_tokens), np.int32),
         np.zeros((rows, entries), np.int32),
         np.zeros((rows, entries), np.float32),
+        np.zeros(rows, np.float32),
     )
 
 
@@ -122,8 +123,10 @@ class OracleForesight(OracleDrafter):
                 fan.last_BF[row, entry] = self._ids  # no token of the policy's
                 fan.draft_BFK[row, entry] = rng.integers(0, self._ids, K)
                 fan.drafted_BF[row, entry] = K
+            fan.ending_B[row] = kept + 1 >= len(text)
             if kept + 1 >= len(text) or room - kept - 1 < 2:
                 continue
+            fan.mass_BF[row, 0] = 1.0 - self._missing
             self.wanted += 1
             if rng.random() < self._missing:
                 continue

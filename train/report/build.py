@@ -18,10 +18,10 @@ MAX_SAMPLES = 12
 def write_report(run_folder: Path) -> Path:
     """Writes `report.html` into the run folder from the files that lie there.
 
-    Reads `config.yaml`, `metrics.jsonl`, `summary.json` (made from the rows where it is missing)
-    and `samples.json`, a list of `{"prompt": str, "step": int, "reward": float,
-    "tokens": [{"text": str, "drafted": bool}, ...], "gold": str}`. What is missing is left out
-    with a word.
+    Reads `config.yaml`, `metrics.jsonl`, `summary.json` (made from the rows where it is missing),
+    `samples.json`, a list of `{"prompt": str, "step": int, "reward": float,
+    "tokens": [{"text": str, "drafted": bool}, ...], "gold": str}`, and `timeline.json`, which
+    `train.timelines` describes. What is missing is left out with a word.
 
     Returns:
         The path of the report.
@@ -35,7 +35,8 @@ def write_report(run_folder: Path) -> Path:
     summary = _read_json(run_folder / "summary.json") or summarise(rows, {}, {})
     samples = _read_json(run_folder / "samples.json") or []
     config = run_folder / "config.yaml"
-    drawn = plots.draw(rows, summary["heldout"])
+    timeline = _read_json(run_folder / "timeline.json")
+    drawn = plots.draw(rows, summary["heldout"], timeline)
     page = _template().render(
         name=run_folder.resolve().name,
         summary=summary,
@@ -44,6 +45,7 @@ def write_report(run_folder: Path) -> Path:
         compared=compared_metrics(summary),
         metrics=_numeric(summary),
         plots={name: svg and Markup(svg) for name, svg in drawn.items()},
+        timeline_step=timeline and timeline["step"],
         samples=_spread(samples, MAX_SAMPLES),
         sample_count=len(samples),
         config=config.read_text(encoding="utf-8") if config.exists() else None,

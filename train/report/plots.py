@@ -34,6 +34,7 @@ from train.progress import label
 WARM = f"warm (last {WARM_PERCENT} %)"
 WIDTH, HEIGHT = 5.2, 2.9  # inches; small, so that text stays readable on a phone
 LABEL_CHARACTERS = 28
+DRAWN_ROUNDS = 10  # of a timeline
 LEGEND_CHARACTERS = 48  # in one line of that width
 
 # Stand-ins: colours that nothing else uses, each replaced by a CSS value in the finished SVG.
@@ -64,12 +65,17 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def draw(rows: Sequence[Row], results: Mapping[str, Mapping[str, Any]]) -> dict[str, str | None]:
+def draw(
+    rows: Sequence[Row],
+    results: Mapping[str, Mapping[str, Any]],
+    times: Mapping[str, Any] | None = None,
+) -> dict[str, str | None]:
     """All plots by name, None for one whose metrics the run lacks.
 
     Args:
         rows: The rows of `metrics.jsonl`.
         results: The `heldout` entry of `summary.json`.
+        times: What `timeline.json` holds.
     """
     over_rows = [
         tokens_per_forward,
@@ -83,7 +89,8 @@ def draw(rows: Sequence[Row], results: Mapping[str, Mapping[str, Any]]) -> dict[
         coverage_by_position,
     ]
     with matplotlib.rc_context(STYLE):
-        return {plot.__name__: plot(rows) for plot in over_rows} | {"heldout": heldout(results)}
+        drawn = {plot.__name__: plot(rows) for plot in over_rows}
+        return drawn | {"heldout": heldout(results), "timeline": timeline(times)}
 
 
 def tokens_per_forward(rows: Sequence[Row]) -> str | None:
@@ -241,6 +248,42 @@ def coverage(rows: Sequence[Row]) -> str | None:
         _line(axes, possible, SERIES[1], "possible with the same budget", "--")
     axes.set_ylim(0, 1.05)
     return _svg(figure, "Coverage of the prefetcher over training steps")
+
+
+def timeline(times: Mapping[str, Any] | None) -> str | None:
+    """Device, drafter and copies in a few rounds from the middle of those that were kept."""
+    if not times or len(times["rounds"]) < 2:
+        return None
+    rounds = times["rounds"]
+    first = max((len(rounds) - DRAWN_ROUNDS) // 2, 0)
+    before = rounds[first - 1]["done"] if first else rounds[0]["dispatched"]
+    lanes: dict[str, list[list[tuple[float, float]]]] = {
+        "device": [[], []],  # every other round in another shade
+        "drafter": [[]],
+        "copies": [[], []],  # to the device, to the host
+    }
+    zero = rounds[first]["sending"]
+    for number, of in enumerate(rounds[first : first + DRAWN_ROUNDS]):
+        spans = [
+            ("device", number % 2, max(of["dispatched"], before), of["done"]),
+            ("copies", 0, of["sending"], of["dispatched"]),
+            ("copies", 1, of["done"], of["known"]),
+        ]
+        if of["drafting"] is not None:
+            spans.append(("drafter", 0, of["drafting"], of["drafted"]))
+        for lane, shade, begun, ended in spans:
+            lanes[lane][shade].append((begun - zero, max(ended - begun, 0.0)))
+        before = max(before, of["done"])
+    figure = Figure(figsize=(WIDTH, 1.9), layout="constrained")
+    axes = figure.add_subplot(xlabel="milliseconds")
+    axes.grid(visible=False, axis="y")
+    shades = {"device": SERIES[:2], "drafter": SERIES[2:3], "copies": SERIES[3:5]}
+    for place, (lane, parts) in enumerate(lanes.items()):
+        for part, colour in zip(parts, shades[lane], strict=True):
+            axes.broken_barh(part, (place - 0.35, 0.7), color=colour, linewidth=0)
+    axes.set_yticks(range(len(lanes)), list(lanes))
+    axes.set_ylim(len(lanes) - 0.5, -0.5)
+    return _svg(figure, f"What was at work when, in rounds of step {times['step']}")
 
 
 def _by_position(

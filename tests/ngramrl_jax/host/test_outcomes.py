@@ -31,7 +31,10 @@ def test_masses_are_the_probabilities_of_what_is_sampled():
     around, ids_BTX, chance_BTX = random_outcomes(np.random.default_rng(0))
     mass_BTX = outcomes_of(ids_BTX, chance_BTX, around, np.zeros(0, np.int32)).mass_BTX
     np.testing.assert_allclose(mass_BTX.sum(axis=(1, 2)), [1, 1, 0], rtol=1e-5)
-    some = outcomes_of(ids_BTX, chance_BTX, around, np.array([STOP], np.int32)).mass_BTX
+    told = outcomes_of(ids_BTX, chance_BTX, around, np.array([STOP], np.int32))
+    np.testing.assert_allclose(told.mass_BTX.sum(axis=(1, 2)) + told.ending_B, [1, 1, 0], rtol=1e-5)
+    assert (told.ending_B[:2] > 0).all()
+    some = told.mass_BTX
     assert (some[ids_BTX == STOP] == 0).all()
     np.testing.assert_array_equal(some[ids_BTX != STOP], mass_BTX[ids_BTX != STOP])
 
@@ -41,6 +44,15 @@ def test_nothing_has_mass_behind_a_stop_token_of_the_draft_or_without_room():
     around = flight([[0, STOP, 0], [0, 1, 2], [0, 1, 2]], [3, 3, 3], [9, 3, 1])
     mass_BTX = outcomes_of(ids_BTX, chance_BTX, around, np.array([STOP], np.int32)).mass_BTX
     assert (mass_BTX.sum(axis=2) > 0).tolist() == [[1, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
+
+
+def test_a_row_ends_by_a_stop_token_or_for_want_of_room():
+    """By the draft's own stop token, by one in its place, or because its last token is due."""
+    ids_BTX = np.broadcast_to(np.array([0, STOP], np.int32), (B, T, 2))
+    chance_BTX = np.broadcast_to(np.array([0.75, 0.25], np.float32), (B, T, 2))
+    around = flight([[0, STOP, 0], [0, 0, 0], [0, 0, 0]], [3, 1, 3], [9, 2, 0])
+    told = outcomes_of(ids_BTX, chance_BTX, around, np.array([STOP], np.int32))
+    np.testing.assert_allclose(told.ending_B, [0.25 + 0.75 * 0.25, 0.25 + 0.75, 0.0])
 
 
 @settings(derandomize=True, max_examples=50, deadline=None)
@@ -77,7 +89,7 @@ def test_quotas_follow_their_laws():
 
 def test_a_quota_is_rounded_by_the_largest_remainder():
     mass_BTX = np.tile(np.float32([0.1, 0.05, 0.02, 0.01, 0.005]), (1, T, 1))
-    outcomes = Outcomes(np.zeros((1, T, X), np.int32), mass_BTX, mass_BTX)
+    outcomes = Outcomes(np.zeros((1, T, X), np.int32), mass_BTX, mass_BTX, np.zeros(1))
     claims = priorities(outcomes, np.array([3]), Budget(6, allocator="uniform"), 0.8, 1.0)
     chosen_F = allocate(claims, Budget(6))[0]
     assert np.bincount(chosen_F // X, minlength=T).tolist() == [2, 2, 1, 1]
@@ -98,7 +110,7 @@ def test_the_causal_budget_covers_at_least_as_much_mass_as_any_other():
 
 def test_small_masses_are_left_out():
     mass_BTX = np.float32([[[0.5, 0.1, 0.05, 0.001, 0.0]] * T])
-    outcomes = Outcomes(np.zeros((1, T, X), np.int32), mass_BTX, mass_BTX)
+    outcomes = Outcomes(np.zeros((1, T, X), np.int32), mass_BTX, mass_BTX, np.zeros(1))
     for least, taken in ((0.0, 4 * T), (0.01, 3 * T), (0.2, T)):
         budget = Budget(32, least=least)
         claims = priorities(outcomes, np.array([3]), budget, 0.8, 1.0)

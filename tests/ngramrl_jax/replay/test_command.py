@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from ngramrl_jax.replay import __main__ as command
 from ngramrl_jax.replay.registry import factories
 from ngramrl_jax.replay.report import compare
 from ngramrl_jax.trace.block import block_folders
+from ngramrl_jax.trace.records import TracedStep
 from ngramrl_jax.trace.store import TraceWriter
 from tests.support.traces import HEADER, random_step
 
@@ -91,6 +93,17 @@ def test_tables_name_every_drafter(monkeypatch, capsys, run_trace, lines):
     assert status == 0
     for words in ("ngram over none", "of 2 traces", "cover", "nats a token", "µs/proposal"):
         assert words in said
+
+
+def test_rounds_that_were_sent_ahead_are_told(monkeypatch, capsys, run_trace, tmp_path):
+    """A new row idles through the round that is under way when it is admitted."""
+    said = random_step(0)
+    late = [replace(r, finished=r.started + r.rounds + r.sibling % 2) for r in said.rollouts]
+    TraceWriter(tmp_path / "late" / "traces", HEADER).append(TracedStep(0, late, said.reward_N))
+    found = report(monkeypatch, capsys, tmp_path / "late", run_trace, "--drafters", "none")
+    assert [each["trace"]["idle_rounds"] for each in found["traces"]] == [6, 0]
+    _, words, _ = run(monkeypatch, capsys, tmp_path / "late", run_trace, "--drafters", "ngram,none")
+    assert words.count("rows idled 6 rounds") == words.count("sent ahead") == 1
 
 
 def test_a_single_pair_has_no_interval(monkeypatch, capsys, lines):

@@ -126,6 +126,18 @@ def test_foreseen_drafts_change_no_token(plain, future, prefetch, slots, share, 
         assert counters.skipped_rounds > 0
 
 
+def test_slots_do_not_idle_where_ends_are_foreseen(plain, future):
+    """Where a look-up is cheap the device waits for ends, and needs the rounds that the host does;
+    where it is dear, each end costs its slot a round."""
+    rounds = {}
+    for prefetch, share in (("host", 0.1), ("device", 0.1), ("device", 9.0)):
+        machine = engine(OracleForesight(4, K, future), 4, prefetch, look_up_share=share)
+        rollouts, counters = sample(machine)
+        assert_same(plain, rollouts)
+        rounds[prefetch, share] = counters.dispatches
+    assert rounds["device", 0.1] == rounds["host", 0.1] < rounds["device", 9.0]
+
+
 def look_up(slots: int) -> object:
     return PEERS["prompt_lookup_hf"](slots, K)
 

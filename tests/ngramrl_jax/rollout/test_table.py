@@ -104,8 +104,27 @@ def test_rows_that_keep_nothing_are_not_waited_for():
 
 def test_what_a_look_up_costs_may_be_measured():
     rule = MissRule(1, None)
-    assert rule.look_up_share == 0.1
+    assert rule.look_up_share == 0.15
     for _ in range(40):
         rule.looked_up(0.004)
         rule.ran(0.01)
     assert rule.look_up_share == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("rows", "miss", "ending", "waiting", "ahead"),
+    [
+        (4, 0.0, 0.0, True, True),
+        (4, 1.0, 0.0, True, True),  # the device may still call the round off
+        (4, 0.0, 1.0, True, False),  # one of four would idle, which costs 0.25
+        (4, 0.0, 1.0, False, True),  # nobody waits for its slot
+        (16, 0.0, 1.0, True, True),  # one of sixteen
+        (16, 1.0, 1.0, True, False),  # and a look-up is due besides
+    ],
+)
+def test_a_round_is_sent_ahead_unless_slots_would_idle(rows, miss, ending, waiting, ahead):
+    """A look-up costs 0.1; all rows are as good; all may miss, one may end."""
+    miss_B, ending_B = np.full(rows, miss, np.float32), np.zeros(rows, np.float32)
+    ending_B[0] = ending
+    sends = MissRule(rows, 0.1).sends_ahead(np.ones(rows, bool), miss_B, ending_B, waiting=waiting)
+    assert sends == ahead
