@@ -30,7 +30,8 @@ from pathlib import Path
 from types import CodeType
 from typing import NamedTuple
 
-VERIFY = "tests/ngramrl_jax/verify"
+VERIFY, ENGINE = "tests/ngramrl_jax/verify", "tests/ngramrl_jax/rollout"
+LOSSES = "tests/train/test_objectives"
 VERIFIERS = [f"{VERIFY}/test_{name}.py" for name in ("verdicts", "known_faults")]
 
 
@@ -38,18 +39,33 @@ def _host(*names: str) -> list[str]:
     return [f"tests/ngramrl_jax/host/test_{name}.py" for name in names]
 
 
-# The quickest to notice come first.
+# The quickest to notice come first; what is named alone runs before, or instead of, its file.
 TESTS = {
     "ngramrl_jax/verify/adjust.py": [f"{VERIFY}/test_adjust.py", *VERIFIERS],
     "ngramrl_jax/verify/coupled.py": VERIFIERS,
+    "ngramrl_jax/verify/forced.py": [
+        f"{ENGINE}/test_forced.py::test_sampling_is_still_computed",
+        f"{ENGINE}/test_forced.py",
+    ],
     "ngramrl_jax/verify/keyed.py": [f"{VERIFY}/test_keyed.py", *VERIFIERS],
     "ngramrl_jax/verify/oracle.py": [f"{VERIFY}/test_oracle.py", *VERIFIERS],
     "ngramrl_jax/verify/rejection.py": VERIFIERS,
-    "ngramrl_jax/verify/threefry.py": [f"{VERIFY}/test_keyed.py"],
-    "ngramrl_jax/verify/verdict.py": VERIFIERS,
-    "train/objectives.py": [
-        f"tests/train/test_objectives{part}.py" for part in ("", "_by_sequence")
+    "ngramrl_jax/verify/threefry.py": [
+        f"{VERIFY}/test_keyed.py::test_the_words_are_those_of_jax",
+        f"{VERIFY}/test_keyed.py",
     ],
+    "ngramrl_jax/verify/tree.py": [
+        f"{VERIFY}/test_tree.py::test_{name}"
+        for name in (
+            "the_walk_is_the_oracles",
+            "ancestors_and_depths_are_those_of_walking_up",
+            "the_last_of_a_chain_sees_all",
+            "a_chain_is_a_tree",
+        )
+    ],
+    "ngramrl_jax/verify/verdict.py": VERIFIERS,
+    "train/correction.py": [f"{LOSSES}_by_sequence.py"],
+    "train/objectives.py": [f"{LOSSES}.py", f"{LOSSES}_by_sequence.py"],
     "ngramrl_jax/host/draft.py": _host("ngram", "noise_aware"),
     "ngramrl_jax/host/history.py": _host("history", "snapshot"),
     "ngramrl_jax/host/laws.py": _host("laws", "snapshot"),
@@ -224,7 +240,11 @@ def load_kernels() -> None:
 
 
 def passes(module: str, code: CodeType, limit: int) -> bool:
-    """Whether the module's tests pass with this code, in a child of at most `limit` CPU seconds."""
+    """Whether the module's tests pass with this code, in a child of at most `limit` CPU seconds.
+
+    They do not where the child dies: a wrong index in compiled code may end in SIGSEGV, which the
+    kernel then logs.
+    """
     child = os.fork()
     if child:
         return os.waitpid(child, 0)[1] == 0
@@ -334,6 +354,8 @@ def main() -> None:
 
 if __name__ == "__main__":
     os.environ["JAX_PLATFORMS"] = "cpu"
+    # Whatever a mutant leaves as it was comes from the cache.
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     sys.dont_write_bytecode = False  # so that pytest rewrites the tests once, not for every mutant
     # Compiling is most of the work, and what comes out runs once.
     os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
