@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -12,8 +13,8 @@ from train.config import RunConfig
 from train.data_order import left_over
 from train.evaluation import Judge, outcomes
 from train.interrupt import Interrupted, deferred
-from train.metrics import MetricsWriter, Row, describe_environment, read_rows, summarise
-from train.processes import is_first
+from train.metrics import HELD_OUT, MetricsWriter, Row, describe_environment, read_rows, summarise
+from train.processes import exchange, is_first
 from train.progress import TrainingProgress, print_summary
 from train.refusals import Refusals
 from train.report import write_report
@@ -38,8 +39,7 @@ def run(config: RunConfig, *, quiet: bool = False) -> dict[str, Any]:
 
     Raises:
         ValueError: Something in the configuration, the data or the checkpoint cannot be used; or
-            the reward fails: what was learnt is saved, or, where it fails in an evaluation, the
-            last checkpoint is whole.
+            the task fails: what was learnt is saved.
         RunStopped: Too many steps in a row were refused; the last good state is saved.
         Interrupted: A signal came (`train.interrupt`); what was learnt is saved.
         OSError: The disk is full; the last checkpoint is whole.
@@ -72,6 +72,7 @@ class _Run:
         self._tracker = Tracker()
         self._done = self._saved = 0  # steps done, and those that the newest checkpoint holds
         self._score = Score(bool(config.evaluation.every and any(bench.heldout.values())))
+        self._owes_evaluation = False  # the task failed after the step done last
         self._saving_s = 0.0  # for which the checkpoint begun last kept the run waiting
 
     def go(self) -> dict[str, Any]:
@@ -105,6 +106,7 @@ class _Run:
         rows = [row for row in rows if row["step"] < self._done]
         for row in rows:
             self._score.see(row)
+            self._owes_evaluation = not any(HELD_OUT.fullmatch(name) for name in row)
         before = [row.get("refused_steps", 0) for row in rows]
         return Refusals(self._config.train.max_refused, so_far=max(before, default=0))
 
@@ -128,6 +130,8 @@ class _Run:
         self._trainer.warm_up()
         if self._done == 0:
             self._evaluate("start")
+        elif self._done == self._total and self._owes_evaluation:
+            self._evaluate("end")
         for step in range(self._done, self._total):
             sampled = self._sample(step)
             self._folder.checkpoints.check()
@@ -135,7 +139,8 @@ class _Run:
                 outcome = self._trainer.learn(sampled)
                 row = outcome.row | refusals.count(step, outcome.refused)
                 self._done = step + 1
-                row |= self._after_step(outcome) | {"time_checkpoint_s": self._saving_s}
+                more, mistake = self._after_step(outcome)
+                row |= more | {"time_checkpoint_s": self._saving_s}
                 self._score.see(row)
                 self._saving_s = 0.0
                 if writer:
@@ -143,9 +148,12 @@ class _Run:
                 self._tracker.log(row)
                 self._trace.keep(outcome)
                 progress.update(row)
-                if self._due(self._config.train.checkpoint_every) or refusals.too_many:
+                due = self._due(self._config.train.checkpoint_every)
+                if due or refusals.too_many or mistake:
                     self._save()
                 refusals.check()
+                if mistake:
+                    raise self._told(mistake) from mistake
 
     def _sample(self, step: int) -> Sampled:
         """The first half of a step; where the reward fails, what was learnt before is saved."""
@@ -155,19 +163,26 @@ class _Run:
             if not self._done:
                 raise
             self._save()
-            raise ValueError(f"{error}; {self._saved_word()}") from error
+            raise self._told(error) from error
 
     def _due(self, every: int) -> bool:
         """Whether it is the turn of what comes every so many steps (0: never) and at the end."""
         return self._done == self._total or bool(every and self._done % every == 0)
 
-    def _after_step(self, outcome: StepOutcome) -> Row:
-        """Samples and evaluation where they are due; returns metrics to add."""
-        if self._done in (1, self._total) and not outcome.refused and is_first():
+    def _after_step(self, outcome: StepOutcome) -> tuple[Row, ValueError | None]:
+        """Samples and evaluation where they are due: metrics to add, and how the task failed."""
+        try:
+            if self._done in (1, self._total) and not outcome.refused:
+                exchange(partial(self._keep_samples, outcome))
+            return (self._evaluate("end") if self._due(self._config.evaluation.every) else {}), None
+        except ValueError as mistake:
+            return {}, mistake
+
+    def _keep_samples(self, outcome: StepOutcome) -> None:
+        if is_first():
             keep_samples(self._folder, self._bench, outcome)
             prefetch = self._trainer.engine.prefetch
             keep_timeline(self._folder, outcome.row["step"], prefetch, outcome.timeline)
-        return self._evaluate("end") if self._due(self._config.evaluation.every) else {}
 
     def _evaluate(self, when: str) -> Row:
         """Held-out accuracies now; `heldout.json` keeps the item-by-item outcomes."""
@@ -200,6 +215,9 @@ class _Run:
         """The last checkpoint is whole; a signal waits for it."""
         with deferred(), watched("checkpoint", self._config.train.stuck_after_s):
             self._folder.checkpoints.wait()
+
+    def _told(self, mistake: ValueError) -> ValueError:
+        return ValueError(f"{mistake}; {self._saved_word()}")
 
     def _word(self, end: Interrupted) -> Interrupted:
         return Interrupted(self._saved_word()) if self._done else end

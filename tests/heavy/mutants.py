@@ -5,10 +5,14 @@ the former with the reason, by source line and change, so that lines may move; a
 as a row for that table, and makes the exit status 1.
 
 The mutated module never touches the disk: a process that has loaded the libraries, but has no
-device yet, forks for every mutant, and an import hook in the child gives the module's changed code
-to pytest. The libraries for this job put their mutants behind functions of their own or into a copy
-of the tree, and fork after JAX has started its threads; neither works with `jit`, custom
-derivatives and Numba, nor is an import of JAX for every mutant quick.
+device yet, forks, and an import hook in the child gives the module's changed code to pytest. A
+child takes one mutant after the other, as far as it gets: one that crashes (a wrong index in
+compiled code may end in SIGSEGV, which the kernel logs), or goes on for too long, is killed like
+one that fails a test, and the next child goes on behind it. What a mutant leaves behind could kill
+the next: the last thing that a child runs is the module as it is, and where that fails, each mutant
+of the child gets a child of its own. The libraries for this job put their mutants behind functions
+of their own or into a copy of the tree, and fork after JAX has started its threads; neither works
+with `jit`, custom derivatives and Numba, nor is an import of JAX for every mutant quick.
 
 Usage: python tests/heavy/mutants.py [MODULE ...] [--at-most N] [--line TEXT]
 """
@@ -18,7 +22,6 @@ import ast
 import copy
 import importlib
 import os
-import resource
 import signal
 import sys
 import time
@@ -30,7 +33,8 @@ from pathlib import Path
 from types import CodeType
 from typing import NamedTuple
 
-VERIFY = "tests/ngramrl_jax/verify"
+VERIFY, ENGINE = "tests/ngramrl_jax/verify", "tests/ngramrl_jax/rollout"
+LOSSES = "tests/train/test_objectives"
 VERIFIERS = [f"{VERIFY}/test_{name}.py" for name in ("verdicts", "known_faults")]
 
 
@@ -38,35 +42,54 @@ def _host(*names: str) -> list[str]:
     return [f"tests/ngramrl_jax/host/test_{name}.py" for name in names]
 
 
-# The quickest to notice come first.
+# The quickest to notice come first; what is named alone runs before, or instead of, its file.
 TESTS = {
     "ngramrl_jax/verify/adjust.py": [f"{VERIFY}/test_adjust.py", *VERIFIERS],
     "ngramrl_jax/verify/coupled.py": VERIFIERS,
+    "ngramrl_jax/verify/forced.py": [
+        f"{ENGINE}/test_forced.py::test_sampling_is_still_computed",
+        f"{ENGINE}/test_forced.py",
+    ],
     "ngramrl_jax/verify/keyed.py": [f"{VERIFY}/test_keyed.py", *VERIFIERS],
     "ngramrl_jax/verify/oracle.py": [f"{VERIFY}/test_oracle.py", *VERIFIERS],
     "ngramrl_jax/verify/rejection.py": VERIFIERS,
-    "ngramrl_jax/verify/threefry.py": [f"{VERIFY}/test_keyed.py"],
-    "ngramrl_jax/verify/verdict.py": VERIFIERS,
-    "train/objectives.py": [
-        f"tests/train/test_objectives{part}.py" for part in ("", "_by_sequence")
+    "ngramrl_jax/verify/threefry.py": [
+        f"{VERIFY}/test_keyed.py::test_the_words_are_those_of_jax[shape1]",
+        f"{VERIFY}/test_keyed.py",
     ],
+    "ngramrl_jax/verify/tree.py": [
+        f"{VERIFY}/test_tree.py::test_{name}"
+        for name in (
+            "the_walk_is_the_oracles",
+            "the_key_of_a_depth_is_that_of_its_position",
+            "ancestors_and_depths_are_those_of_walking_up",
+            "the_last_of_a_chain_sees_all",
+            "a_chain_is_a_tree",
+        )
+    ],
+    "ngramrl_jax/verify/verdict.py": VERIFIERS,
+    "train/correction.py": [f"{LOSSES}_by_sequence.py"],
+    "train/objectives.py": [f"{LOSSES}.py", f"{LOSSES}_by_sequence.py"],
     "ngramrl_jax/host/draft.py": _host("ngram", "noise_aware"),
     "ngramrl_jax/host/history.py": _host("history", "snapshot"),
     "ngramrl_jax/host/laws.py": _host("laws", "snapshot"),
     "ngramrl_jax/host/log.py": _host("log", "search", "snapshot"),
-    "ngramrl_jax/host/ngram.py": _host("warm_up", "ngram", "foresee", "ngram_process"),
+    "ngramrl_jax/host/ngram.py": _host("ngram", "foresee", "ngram_process", "warm_up"),
     "ngramrl_jax/host/row_text.py": _host("ngram"),
     "ngramrl_jax/host/search.py": _host("search", "ngram"),
     "ngramrl_jax/host/snapshot.py": _host("snapshot"),
     "ngramrl_jax/host/text_drafter.py": _host("ngram", "peers_prompt_lookup"),
 }
-# Modules that no kernel needs. ngram.py's own part is to compile the kernels: it starts cold.
-WARM = [f"ngramrl_jax/host/{name}.py" for name in ("history", "snapshot", "text_drafter")]
+# Modules that no kernel needs.
+WARM = [f"ngramrl_jax/host/{name}.py" for name in ("history", "ngram", "snapshot", "text_drafter")]
 # Statistical tests stay out: what the quick ones do not notice is to be explained.
 PYTEST = ["-x", "-q", "-m", "not stat", "-p", "no:cacheprovider", "--hypothesis-profile=mutants"]
 PYTEST += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # Hypothesis is there already
 PYTEST += ["-W", "ignore:overflow encountered"]  # hashes, where kernels run as plain Python
 
+A_CHILD = 20  # mutants, so that what they compile does not fill the memory
+PASSED = b"+"
+KEPT: set[str] = set()  # modules that a child's mutants share
 EXPLAINED = Path(__file__).with_name("survivors.md")
 
 OPERATORS = {
@@ -214,38 +237,84 @@ class MutatedImport(SourceFileLoader):
 def load_kernels() -> None:
     """Loads what is compiled once for all mutants: most of what their tests would wait for.
 
-    The modules that hold no kernels are forgotten again, so that each child imports its own.
+    The modules that hold no kernels are not kept, so that each mutant's tests import their own.
     """
     importlib.import_module("ngramrl_jax.host.ngram").warm_up()
     for name, loaded in list(sys.modules.items()):
         path = loaded.__file__ if name.startswith("ngramrl_jax") else None
-        if path and "@kernel" not in Path(path).read_text():
-            del sys.modules[name]
+        if path and "@kernel" in Path(path).read_text():
+            KEPT.add(name)
 
 
-def passes(module: str, code: CodeType, limit: int) -> bool:
-    """Whether the module's tests pass with this code, in a child of at most `limit` CPU seconds."""
+def verdicts(module: str, codes: list[CodeType], limit: int) -> Iterator[bool]:
+    """Whether the module's tests pass with each code, of at most `limit` CPU seconds each."""
+    for first in range(0, len(codes), A_CHILD):
+        batch = codes[first : first + A_CHILD]
+        answers = in_a_child(module, [*batch, original(module)], limit)
+        died = len(answers) - 1
+        if answers[-1]:
+            yield from answers[:-1]
+        elif died < len(batch):
+            yield from verdicts(module, batch[:died], limit)
+            yield False
+            yield from verdicts(module, batch[died + 1 :], limit)
+        else:
+            yield from (in_a_child(module, [code], limit)[0] for code in batch)
+
+
+def in_a_child(module: str, codes: list[CodeType], limit: int) -> list[bool]:
+    """As `verdicts`, but only up to the first code that ends the child, which does not pass."""
+    reader, writer = os.pipe()
     child = os.fork()
-    if child:
-        return os.waitpid(child, 0)[1] == 0
-    # The processor's seconds, so that a busy machine kills no mutant; an hour for one that waits.
-    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
-    signal.alarm(3600)
+    if not child:
+        try:
+            serve(module, codes, limit, writer)
+        finally:
+            os._exit(1)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        answers = [answer == PASSED[0] for answer in pipe.read()]
+    os.waitpid(child, 0)
+    return answers if len(answers) == len(codes) else [*answers, False]
+
+
+def serve(module: str, codes: list[CodeType], limit: int, writer: int) -> None:
+    """Body of a child: runs the tests with each code and writes a byte for each."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
-    failed = 1
-    try:
-        hypothesis = importlib.import_module("hypothesis")
-        hypothesis.settings.register_profile(
-            "mutants",
-            hypothesis.settings.get_profile("ci"),
-            phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],  # a failure will do
-        )
+    hypothesis = importlib.import_module("hypothesis")
+    hypothesis.settings.register_profile(
+        "mutants",
+        hypothesis.settings.get_profile("ci"),
+        phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],  # a failure will do
+    )
+    pytest = importlib.import_module("pytest")
+    for code in codes:
+        # The processor's seconds, so that a busy machine kills no mutant; an hour for one that
+        # waits. Both signals end the child.
+        signal.setitimer(signal.ITIMER_PROF, limit)
+        signal.alarm(3600)
+        forget_ours()
         sys.meta_path.insert(0, MutatedImport(module, code))
-        failed = importlib.import_module("pytest").main([*PYTEST, *TESTS[module]])
-    finally:
-        os._exit(failed)
+        passed = pytest.main([*PYTEST, *TESTS[module]]) == 0
+        del sys.meta_path[0]
+        os.write(writer, PASSED if passed else b"-")
+
+
+def forget_ours() -> None:
+    """Forgets this repository's modules, tests among them, but for those that are kept."""
+    here = os.path.join(os.getcwd(), "")
+    for name, loaded in list(sys.modules.items()):
+        path = os.path.abspath(getattr(loaded, "__file__", None) or "")
+        ours = path.startswith(here) and not path.startswith(f"{here}.venv")
+        if ours and name not in {"__main__", *KEPT}:
+            del sys.modules[name]
+
+
+def original(module: str) -> CodeType:
+    """The module as it is."""
+    return compile(Path(module).read_text(), module, "exec")
 
 
 def row(source: str, mutant: Mutant) -> str:
@@ -277,7 +346,7 @@ def examine(module: str, at_most: int, text: str) -> bool:
     """Runs a module's mutants, or every so many of them; whether all that survive are explained."""
     source = Path(module).read_text()
     start = time.monotonic()
-    if not passes(module, compile(source, module, "exec"), limit=3600):
+    if in_a_child(module, [original(module)], limit=3600) != [True]:
         raise SystemExit(f"{module}: its tests fail without a mutant")
     for name, reason in STATEMENTS_ALONE.items():
         if f"def {name}(" in source:
@@ -288,9 +357,8 @@ def examine(module: str, at_most: int, text: str) -> bool:
     chosen = found[:: max(1, -(-len(found) // at_most))]
     known = explained(module)
     survived = unexplained = 0
-    for mutant in chosen:
-        if not passes(module, mutant.code, limit):
-            continue
+    passed = verdicts(module, [mutant.code for mutant in chosen], limit)
+    for mutant in (mutant for mutant, unnoticed in zip(chosen, passed, strict=True) if unnoticed):
         survived += 1
         if known[row(source, mutant)] > 0:
             known[row(source, mutant)] -= 1
@@ -334,6 +402,8 @@ def main() -> None:
 
 if __name__ == "__main__":
     os.environ["JAX_PLATFORMS"] = "cpu"
+    # Whatever a mutant leaves as it was comes from the cache.
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     sys.dont_write_bytecode = False  # so that pytest rewrites the tests once, not for every mutant
     # Compiling is most of the work, and what comes out runs once.
     os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"

@@ -18,7 +18,7 @@ from train.warm_start import make_checkpoint
 from train.workbench import open_workbench
 
 TRAIN, EVALUATE, SFT = "train/train.py", "train/evaluate.py", "train/sft.py"
-BENCH = "benchmarks/rollout/speed.py"
+BENCH, CHECK = "benchmarks/rollout/speed.py", "train/check.py"
 OWN = """
 from train.tasks.base import Item, Score, Task
 
@@ -43,6 +43,10 @@ class Number(Mine):
 
 class Half(Mine):
     text = "half a pair: \\ud800"
+
+class Raising(Mine):
+    def prompt(self, item):
+        return 1 // item.index
 """
 
 
@@ -124,6 +128,12 @@ OVERRIDES = [
     ("data.reward_workers=0", "reward_workers: found 0"),
     ("task=text2sqll", "found text2sqll"),
     ("task={folder}/own.py:Yours", "found no 'Yours'"),
+    (
+        "task={folder}/own.py:Raising",
+        "/own.py:Raising.prompt, item 0: found ZeroDivisionError: integer division or modulo by "
+        f"zero (own.py, line {OWN.splitlines().index('        return 1 // item.index') + 1}), "
+        "allowed: a text",
+    ),
     ("rollout.max_prompt_tokens=3", "no prompt is that short"),
 ]
 FOR_TRAINING = [
@@ -170,6 +180,12 @@ def test_train(folder, fails, override, words):
 def test_evaluate(folder, fails, override, words):
     overrides = given(folder, override.format(folder=folder))
     assert words in fails(folder, EVALUATE, f"{folder}/tiny", *overrides)
+
+
+def test_check(folder, fails):
+    """The task is opened as by the other commands; `test_check.py` has the rest."""
+    override, words = next(case for case in OVERRIDES if "Raising" in case[0])
+    assert words in fails(folder, CHECK, f"{folder}/tiny", override.format(folder=folder))
 
 
 @pytest.mark.parametrize(

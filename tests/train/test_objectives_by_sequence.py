@@ -129,6 +129,16 @@ def test_importance_weights_by_hand(correction, expected):
     np.testing.assert_allclose(importance_weights(correction, *gaps()), expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("mode", ["truncate", "mask"])
+def test_a_weight_at_the_cap_stays_as_it_is(mode):
+    """Equal policies: weights of exactly 1, and a cap of 1; a cap below it is allowed too."""
+    zero_BR, mask_BR = jnp.zeros((1, 2)), jnp.ones((1, 2), bool)
+    at_one, below = (Correction(mode, cap=cap) for cap in (1.0, 0.5))
+    assert importance_weights(at_one, zero_BR, zero_BR, mask_BR).tolist() == [[1.0, 1.0]]
+    expected = 0.5 if mode == "truncate" else 0.0
+    assert importance_weights(below, zero_BR, zero_BR, mask_BR).tolist() == [[expected] * 2]
+
+
 def test_importance_weights_make_the_gradient_that_of_the_policy_itself():
     """Sequence weights without a bound: the expectation over what `rollout` samples, by
     enumeration of two-token responses over three ids, is the policy gradient; without weights it

@@ -5,6 +5,7 @@ import math
 import sys
 from contextlib import closing
 
+import numpy as np
 import pytest
 
 from train.config_file import load_config
@@ -120,7 +121,7 @@ def test_a_class_or_a_factory_makes_the_task(folder, name):
         scores = task.score(task.train_items[:2], ["word 0", "other"])
         assert [score.reward for score in scores] == [1.0, 0.0]
         if name in ("Echo", "factory_of_data"):
-            assert task.data.train_items == 7
+            assert task.own.data.train_items == 7
 
 
 def test_prompts_and_a_reward_make_a_task(folder):
@@ -247,6 +248,7 @@ def test_a_task_that_is_not_there_is_one_line(folder, task, words):
         ("x = ", "SyntaxError: invalid syntax"),
         ("import absent_module", "No module named 'absent_module' (bad.py, line 1)"),
         ("\n1 / 0", "ZeroDivisionError: division by zero (bad.py, line 2)"),
+        ("import sys\nsys.exit(0)", "SystemExit: 0 (bad.py, line 2)"),
     ],
 )
 def test_a_file_that_does_not_load_says_where(folder, source, words):
@@ -307,6 +309,11 @@ GOOD = Score(1.0, {"right": 1.0})
     [
         ([GOOD], "found 1 for 2 texts"),
         ([GOOD, 1.0], "found 1.0 among them"),
+        (None, "found None, allowed: a list"),
+        ([GOOD, Score("much", {"right": 1.0})], "found Score(reward='much'"),
+        ([GOOD, Score(1.0, {"right": None})], "among them, allowed: one Score of numbers"),
+        ([GOOD, Score(1.0, [1.0])], "among them, allowed: one Score of numbers"),
+        ([GOOD, Score(np.ones(2), {"right": 1.0})], "among them, allowed: one Score of numbers"),
         ([GOOD, Score(1.0)], "found none, allowed: right too"),
         ([GOOD, Score(1.0, {"right": 1.0, "more": 1.0})], "the same"),
     ],

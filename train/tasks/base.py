@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
+import numpy as np
+
 
 @dataclass(frozen=True)
 class Item:
@@ -76,13 +78,17 @@ def checked_scores(task: Task, items: Sequence[Item], texts: Sequence[str]) -> l
     """Asks the task, and checks its answer: the task may be a user's own.
 
     Raises:
-        ValueError: Not one `Score` a text, or parts and faults that differ from score to score.
+        ValueError: Not one `Score` of numbers a text, or parts and faults that differ from score to
+            score.
     """
     given = task.score(items, texts)
-    wrong = [score for score in given if not isinstance(score, Score)]
+    allowed = "one Score of numbers for each text"
+    if not isinstance(given, Sequence):
+        raise ValueError(f"scores of the task: found {given!r:.60}, allowed: a list, {allowed}")
+    wrong = [score for score in given if not _is_score(score)]
     if wrong or len(given) != len(texts):
         found = f"{wrong[0]!r:.60} among them" if wrong else f"{len(given)} for {len(texts)} texts"
-        raise ValueError(f"scores of the task: found {found}, allowed: one Score for each text")
+        raise ValueError(f"scores of the task: found {found}, allowed: {allowed}")
     for score in given:
         if task.accuracy_part not in score.parts:
             found = ", ".join(score.parts) or "none"
@@ -94,4 +100,14 @@ def checked_scores(task: Task, items: Sequence[Item], texts: Sequence[str]) -> l
             raise ValueError(
                 "parts and faults: found other names in other scores, allowed: the same"
             )
-    return given
+    return list(given)
+
+
+def _is_score(given: object) -> bool:
+    """Whether it is a score of numbers, NaN among them: that is refused later, and counted."""
+    if not isinstance(given, Score):
+        return False
+    if not isinstance(given.parts, Mapping) or not isinstance(given.faults, Mapping):
+        return False
+    values = (given.reward, *given.parts.values(), *given.faults.values())
+    return all(hasattr(value, "__float__") and np.ndim(value) == 0 for value in values)

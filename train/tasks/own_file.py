@@ -32,7 +32,7 @@ def load_name(named: str) -> Any:
     sys.modules[spec.name] = module  # dataclasses look their module up
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script may end the program
         raise ValueError(f"task: {path} cannot be loaded: {told(error, file)}") from error
     if not hasattr(module, name):
         known = ", ".join(key for key, value in vars(module).items() if _is_own(module, value))

@@ -8,21 +8,20 @@
 """
 
 import inspect
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from train.config import DataConfig, RunConfig
-from train.tasks.base import Item, Task
+from train.tasks.base import Task
 from train.tasks.function_calling import FunctionCalling
 from train.tasks.mathematics import Mathematics
-from train.tasks.own_file import load_name, told
+from train.tasks.own_file import load_name
+from train.tasks.own_task import OwnTask
 from train.tasks.scored_prompts import ScoredPrompts
 from train.tasks.text2sql import TextToSql
 
 _KINDS = "a class or a function that makes a task, or a reward(record, response)"
-_MEMBERS = ("accuracy_part", "train_items", "heldout", "prompt", "response", "score", "close")
 
 
 def open_task(config: RunConfig) -> Task:
@@ -50,7 +49,7 @@ def open_task(config: RunConfig) -> Task:
         return _scored_prompts(config.data, config.task)
     if needed > 1:
         raise ValueError(f"task: found {config.task} to need {needed} arguments, allowed: {_KINDS}")
-    return _own_task(config.task, named, [config.data][: len(arguments)])
+    return OwnTask(config.task, named, [config.data][: len(arguments)])
 
 
 def _text_to_sql(data: DataConfig) -> Task:
@@ -96,39 +95,8 @@ def _scored_prompts(data: DataConfig, reward: str) -> Task:
     return task
 
 
-def _own_task(spec: str, make: Callable[..., Any], arguments: list[DataConfig]) -> Task:
-    try:
-        task = make(*arguments)
-    except ValueError:
-        raise
-    except Exception as error:
-        file = Path(spec.rpartition(":")[0]).resolve()
-        raise ValueError(f"task: {spec} cannot be made: {told(error, file)}") from error
-    _check(spec, task)
-    return task
-
-
 def _arguments(make: Callable[..., Any]) -> list[inspect.Parameter]:
     """What can be given by position, a class's `self` not counted."""
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(make).parameters.values()
     return [one for one in parameters if one.kind in positional]
-
-
-def _check(spec: str, task: Task) -> None:
-    """Raises unless the user's object has what the trainer will ask of it."""
-    missing = [name for name in _MEMBERS if not hasattr(task, name)]
-    if missing:
-        raise ValueError(
-            f"task: found {spec} to have no {', '.join(missing)}, "
-            "allowed: all that train.tasks.base.Task lists"
-        )
-    if not task.train_items:
-        raise ValueError(f"task: found no training items in {spec}, allowed: one or more")
-    items = [*task.train_items, *(item for part in task.heldout.values() for item in part)]
-    for item in items:
-        if not isinstance(item, Item) or not isinstance(item.index, int) or item.index < 0:
-            raise ValueError(f"task: found {item!r:.60} in {spec}, allowed: Item(index >= 0, ...)")
-    index, times = Counter(item.index for item in items).most_common(1)[0]
-    if times > 1:
-        raise ValueError(f"task: found {times} items of index {index} in {spec}, allowed: one")

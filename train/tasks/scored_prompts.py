@@ -48,11 +48,17 @@ class RewardCaller:
     """
 
     def __init__(self, named: str) -> None:
-        self._reward: Reward = load_name(named)
         self._file = Path(named.rpartition(":")[0]).resolve()
+        self._broken: Outcome | None = None
+        try:
+            self._reward: Reward = load_name(named)
+        except ValueError as error:  # the file has changed since the run began
+            self._broken = Outcome(mistake=str(error))
 
     def __call__(self, job: tuple[dict[str, Any], str]) -> Outcome | Lost:
         """The outcome for a record and a response; none where memory ran out."""
+        if self._broken:
+            return self._broken
         try:
             returned = self._reward(*job)
             if not hasattr(returned, "__float__"):

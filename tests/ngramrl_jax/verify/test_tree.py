@@ -74,6 +74,15 @@ def test_the_last_of_a_chain_sees_all(nodes):
     np.testing.assert_array_equal(ancestors(parent)[0], np.tril(np.ones((nodes + 1,) * 2, bool)))
 
 
+def test_the_key_of_a_depth_is_that_of_its_position():
+    """Whatever the number of rows: one row with deeper nodes than that."""
+    key_B, length_B = jax.random.split(jax.random.key(5), 1), jnp.array([4], jnp.int32)
+    depth_BT = jnp.array([[0, 1, 1, 2, 3]], jnp.int32)
+    expected = [jax.random.fold_in(key_B[0], 4 + depth) for depth in depth_BT[0].tolist()]
+    found = jax.random.key_data(depth_keys(key_B, length_B, depth_BT)[0])
+    np.testing.assert_array_equal(found, jax.random.key_data(jnp.stack(expected)))
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_walk_is_the_oracles(seed):
     trees, logp, key_B, length_B = random_case(seed)
