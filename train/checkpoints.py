@@ -37,6 +37,8 @@ from train.processes import exchange, is_first
 History = dict[str, np.ndarray]
 
 SCORE = "score.json"
+STATE = "state"
+PARAMS_PREFIX = "params."  # before the names of the parameters in a state's Orbax folder
 OVERHEAD_BYTES = 1 << 20  # of a checkpoint's many small files
 
 
@@ -179,6 +181,11 @@ class Checkpoints:
         os.replace(partial, path)
         self._bad.discard(int(path.name))
         self._prune()
+
+    def newest_folder(self) -> Path | None:
+        """Of the newest checkpoint, None where there is none; it may be damaged."""
+        steps = self._steps()
+        return self._path(steps[-1]) if steps else None
 
     def newest(self, like: TrainState) -> Saved | None:
         """The newest whole checkpoint, None where there is none at all.
