@@ -90,7 +90,8 @@ class RolloutConfig:
     """How rollouts are sampled; the words are those of `EngineSettings` and `Sampling`.
 
     Attributes:
-        slots: Rows of the device batch.
+        slots: Rows of the device batch; 0 is as many as the device's memory allows, never more than
+            a step has rollouts (a device that does not report its memory, such as a CPU, refuses).
         draft_tokens: Draft budget K; 0 is plain decoding.
         draft_length: fixed verifies K tokens in every round; auto chooses each round's length up
             to K by what it promises a second. `deterministic` fixes it, and where it does not,
@@ -345,7 +346,7 @@ _LEAST = {
     "warm_start.epochs": 1,
     "warm_start.batch": 1,
     "warm_start.probe_items": 1,
-    "rollout.slots": 1,
+    "rollout.slots": 0,
     "rollout.draft_tokens": 0,
     "rollout.max_prompt_tokens": 1,
     "rollout.max_new_tokens": 1,

@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import jax
 
+from models.config import ModelConfig
 from train.config import RunConfig
 from train.data_order import left_over
 from train.evaluation import Judge, outcomes
@@ -20,6 +22,7 @@ from train.report import write_report
 from train.run_folder import RunFolder
 from train.samples import keep_samples
 from train.score import Score
+from train.slots import with_slots
 from train.tasks.registry import open_task
 from train.traces import RunTrace, open_trace
 from train.tracking import Tracker, open_tracker
@@ -47,6 +50,11 @@ def run(config: RunConfig, *, quiet: bool = False) -> dict[str, Any]:
     try:
         folder = RunFolder(config)
         ensure_checkpoint(config, task, quiet=quiet)
+        if not config.rollout.slots:
+            architecture = Path(config.model.checkpoint) / "config.json"
+            config = with_slots(config, ModelConfig.from_json(architecture))
+            if is_first() and not quiet:
+                print(f"rollout.slots: {config.rollout.slots}, from the memory of a device")
         return _Run(config, open_workbench(config, task), folder, quiet).go()
     finally:
         task.close()
