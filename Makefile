@@ -90,9 +90,12 @@ coverage: $(VENV)/.installed  ## Lines of the library that its tests run; kernel
 mutants: $(VENV)/.installed  ## Small faults that tests must notice, MODULE=path or all (an hour)
 	$(PY) tests/heavy/mutants.py $(MODULE)
 
-parity: $(VENV)/.installed  ## Import and export against transformers itself, in an environment of its own
-	test -d .cache/parity || ($(PYTHON3) -m venv .cache/parity && \
-	  .cache/parity/bin/pip install --quiet torch==2.13.0 transformers==5.24.0)
+.cache/parity/.installed:
+	$(PYTHON3) -m venv .cache/parity
+	.cache/parity/bin/pip install --quiet --disable-pip-version-check torch==2.13.0 transformers==5.24.0
+	touch $@
+
+parity: $(VENV)/.installed .cache/parity/.installed  ## Import and export against transformers itself, in an environment of its own
 	.cache/parity/bin/python benchmarks/parity.py
 
 docs: $(VENV)/.installed  ## Write docs/configuration.md from train/config.py

@@ -12,7 +12,7 @@ the cache K + 1 times; `ragged_paged_attention` has a round's raggedness exactly
 values interleaved in one array, positions before heads, and knows no mask, so no trees.
 
 Legend: B rows, T tokens of a forward, S key positions, H query heads, J key/value heads, G = H / J
-query heads of a key/value head, X = G T, E head width.
+query heads of a key/value head, X = G T, E head width, N chunks of C tokens.
 """
 
 from typing import Literal, get_args
@@ -26,6 +26,7 @@ AttentionName = Literal["auto", "xla", "cudnn", "pallas"]
 # What "auto" means. An entry changes when the filling has been measured to win on that platform.
 _AUTO: dict[str, AttentionName] = {}
 
+CHUNK = 256  # queries whose scores exist at the same time in training
 _SUBLANES, _LANES = 8, 128  # a TPU's tile in float32
 _LEAST = float(jnp.finfo(jnp.float32).min)
 
@@ -62,6 +63,32 @@ def attention(
         name = _AUTO.get(jax.default_backend(), "xla")
     filling = {"xla": _xla, "cudnn": _cudnn, "pallas": _pallas}[name]
     return filling(query_BTHE, key_BJSE, value_BJSE, mask_BTS)
+
+
+def attention_in_chunks(
+    query_BTHE: jax.Array, key_BJSE: jax.Array, value_BJSE: jax.Array, mask_BTS: jax.Array
+) -> jax.Array:
+    """As `attention` by `xla`, for training: the scores of `CHUNK` queries exist at a time.
+
+    The backward pass computes them again. Whole rows of scores are `4 H S` bytes a token, a few
+    times over, more than a layer's weights where rows are long. T that is no multiple of the chunk
+    is done at once.
+    """
+    B, T, H, E = query_BTHE.shape
+    if T == CHUNK or T % CHUNK:
+        return attention(query_BTHE, key_BJSE, value_BJSE, mask_BTS)
+
+    def split(x_BTX: jax.Array) -> jax.Array:
+        rows, rest = x_BTX.shape[0], x_BTX.shape[2:]
+        return x_BTX.reshape(rows, T // CHUNK, CHUNK, *rest).swapaxes(0, 1)
+
+    @jax.checkpoint
+    def chunk(query_and_mask: tuple[jax.Array, jax.Array]) -> jax.Array:
+        query_BCHE, mask_BCS = query_and_mask
+        return attention(query_BCHE, key_BJSE, value_BJSE, mask_BCS)
+
+    attended_NBCHE = jax.lax.map(chunk, (split(query_BTHE), split(mask_BTS)))
+    return attended_NBCHE.swapaxes(0, 1).reshape(B, T, H, E)
 
 
 def _xla(

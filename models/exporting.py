@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,30 @@ from models.huggingface import pieces
 from models.safetensors import write_folder
 
 
+@dataclass(frozen=True)
+class Weights:
+    """Parameters in an Orbax folder, alone or among others.
+
+    Attributes:
+        folder: The Orbax folder.
+        recorded: The folder of its record (`models.fingerprints`): this one or one above.
+        record: The record itself.
+        prefix: What stands before the parameters' names.
+    """
+
+    folder: Path
+    recorded: Path
+    record: Path
+    prefix: str = ""
+
+
 def export_checkpoint(
-    source: Path, out: Path, *, dtype: DTypeLike | None = None, shard_bytes: int = 5 << 30
+    source: Path,
+    out: Path,
+    *,
+    dtype: DTypeLike | None = None,
+    shard_bytes: int = 5 << 30,
+    weights: Weights | None = None,
 ) -> ModelConfig:
     """Writes a Hugging Face folder from a checkpoint folder.
 
@@ -27,18 +50,24 @@ def export_checkpoint(
         out: The folder to make.
         dtype: Of the written weights; None keeps the stored one.
         shard_bytes: Size of a file at most.
+        weights: Others of the same architecture, in place of the folder's own.
 
     Returns:
         The architecture.
 
     Raises:
-        ValueError: `out` exists, or a file of the checkpoint is missing or damaged.
+        ValueError: `out` exists, a file of the checkpoint is missing or damaged, or the weights are
+            not those of its configuration.
     """
     if out.exists():
         raise ValueError(f"{out}: exists, allowed: a new folder")
     config = ModelConfig.from_json(source / "config.json")
-    fingerprints.check(source / "params", source / fingerprints.RECORD)
-    stored = _Stored(source / "params")
+    own = source / "params"
+    weights = weights or Weights(own, own, source / fingerprints.RECORD)
+    fingerprints.check(weights.recorded, weights.record)
+    stored = _Stored(weights)
+    shapes = checkpoint.parameter_shapes(config)
+    stored.check_shapes(shapes)
     partial = out.absolute().with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -52,7 +81,6 @@ def export_checkpoint(
     text = json.dumps(record, indent=2) + "\n"
     (partial / "config.json").write_text(text, encoding="utf-8")
     place = {piece.name: piece for piece in pieces(config)}
-    shapes = checkpoint.parameter_shapes(config)
 
     def shape(name: str) -> tuple[int, ...]:
         piece = place[name]
@@ -71,10 +99,19 @@ def export_checkpoint(
 class _Stored:
     """The parameters in an Orbax folder, read in parts."""
 
-    def __init__(self, folder: Path) -> None:
-        self._store = {"driver": "ocdbt", "base": f"file://{folder.absolute()}/"}
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
         self._open: dict[str, Any] = {}
         self.dtype = self._array("embedding_VD").dtype.numpy_dtype
+
+    def check_shapes(self, shapes: dict[str, tuple[int, ...]]) -> None:
+        """Raises ValueError unless every parameter is there in its shape."""
+        for path, shape in shapes.items():
+            if (found := tuple(self._array(path).shape)) != shape:
+                raise ValueError(
+                    f"{self._weights.folder}: parameter {path}: found shape {found}, "
+                    f"allowed by its configuration: {shape}"
+                )
 
     def read(self, path: str, layer: int | None) -> NDArray[Any]:
         array = self._array(path)
@@ -82,7 +119,14 @@ class _Stored:
 
     def _array(self, path: str) -> Any:
         if path not in self._open:
-            name = path.replace("/", ".")
-            spec = {"driver": "zarr", "kvstore": self._store, "path": name}
-            self._open[path] = ts.open(spec, read=True).result()
+            folder = self._weights.folder
+            store = {"driver": "ocdbt", "base": f"file://{folder.absolute()}/"}
+            name = self._weights.prefix + path.replace("/", ".")
+            spec = {"driver": "zarr", "kvstore": store, "path": name}
+            try:
+                self._open[path] = ts.open(spec, read=True).result()
+            except ValueError:  # TensorStore's message is a page
+                raise ValueError(
+                    f"{folder}: found no parameter {path}, allowed: those of its configuration"
+                ) from None
         return self._open[path]

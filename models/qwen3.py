@@ -15,7 +15,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from models import cache as kv
-from models.attention import AttentionName, attention
+from models.attention import AttentionName, attention, attention_in_chunks
 from models.config import ModelConfig
 from models.layers import INIT_SCALE, Block, Linear, RMSNorm
 from models.rope import rope_phases
@@ -85,11 +85,12 @@ class Qwen3(nnx.Module):
         phases = self._phases(position_1T)
         mask_1TT = position_1T[:, None, :] <= position_1T[:, :, None]
         structure, state_L = nnx.split(self.layers)
+        attend = attention_in_chunks if remat else attention
 
         def step(x_BTD: jax.Array, state: nnx.State) -> tuple[jax.Array, None]:
             block = nnx.merge(structure, state)
             query, key, value = block.project(x_BTD, *phases)
-            return place(block.finish(x_BTD, attention(query, key, value, mask_1TT))), None
+            return place(block.finish(x_BTD, attend(query, key, value, mask_1TT))), None
 
         # a scan needs no guard against common-subexpression elimination, and is faster without
         layer = jax.checkpoint(step, prevent_cse=False) if remat else step

@@ -19,7 +19,7 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -31,12 +31,16 @@ import orbax.checkpoint as ocp
 
 from models import fingerprints
 from train.disk import naming
+from train.ending import leave_threads_behind
 from train.learner import TrainState
 from train.processes import exchange, is_first
 
 History = dict[str, np.ndarray]
 
 SCORE = "score.json"
+STATE = "state"
+PARAMS_PREFIX = "params."  # before the names of the parameters in a state's Orbax folder
+TURN_SECONDS = 1.0  # for which a process waits before all look whether one has failed
 OVERHEAD_BYTES = 1 << 20  # of a checkpoint's many small files
 
 
@@ -124,9 +128,7 @@ class Checkpoints:
         Raises:
             OSError: The checkpoint begun last could not be written.
         """
-        writing = self._writing
-        if writing is not None:
-            self._met(lambda: writing.result() if writing.done() else None)
+        self._met(0.0)
 
     def wait(self) -> None:
         """Returns when the checkpoint begun last is whole.
@@ -134,10 +136,10 @@ class Checkpoints:
         Raises:
             OSError: It could not be written.
         """
-        writing = self._writing
-        if writing is not None:
-            self._met(writing.result)
-            self._writing = None
+        # In short turns: where one process has failed, the others would wait for it in vain.
+        while not self._met(TURN_SECONDS):
+            pass
+        self._writing = None
 
     def close(self) -> None:
         """As `wait`, but for this process alone, which may end through an error of its own."""
@@ -149,15 +151,27 @@ class Checkpoints:
                 self._give_up()
                 raise
 
-    def _met(self, look: Callable[[], None]) -> None:
+    def _met(self, seconds: float) -> bool:
+        """Whether every process has written its part, after so many seconds at most."""
+        writing = self._writing
+        if writing is None:
+            return True
+
+        def look() -> bool:
+            futures.wait([writing], seconds)
+            return writing.done() and writing.result() is None
+
         try:
-            exchange(look)
-        except OSError:
+            return all(exchange(look))
+        except (OSError, ValueError):
             self._writing = None
             self._give_up()
             raise
 
     def _give_up(self) -> None:
+        """After a failure, with which the run ends."""
+        if jax.process_count() > 1:  # Orbax's threads may wait for another process, in vain
+            leave_threads_behind()
         if is_first():
             self._remove_partial()
 
@@ -179,6 +193,11 @@ class Checkpoints:
         os.replace(partial, path)
         self._bad.discard(int(path.name))
         self._prune()
+
+    def newest_folder(self) -> Path | None:
+        """Of the newest checkpoint, None where there is none; it may be damaged."""
+        steps = self._steps()
+        return self._path(steps[-1]) if steps else None
 
     def newest(self, like: TrainState) -> Saved | None:
         """The newest whole checkpoint, None where there is none at all.

@@ -80,7 +80,8 @@ class RolloutConfig:
     """How rollouts are sampled; the words are those of `EngineSettings` and `Sampling`.
 
     Attributes:
-        slots: Rows of the device batch.
+        slots: Rows of the device batch; 0 is as many as the device's memory allows, never more than
+            a step has rollouts (a device that does not report its memory, such as a CPU, refuses).
         draft_tokens: Draft budget K; 0 is plain decoding.
         draft_length: fixed verifies K tokens in every round; auto chooses each round's length up
             to K by what it promises a second. `deterministic` fixes it, and where it does not,

@@ -23,7 +23,7 @@ _LEAST = {
     "warm_start.epochs": 1,
     "warm_start.batch": 1,
     "warm_start.probe_items": 1,
-    "rollout.slots": 1,
+    "rollout.slots": 0,
     "rollout.draft_tokens": 0,
     "rollout.max_prompt_tokens": 1,
     "rollout.max_new_tokens": 1,

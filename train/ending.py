@@ -8,11 +8,21 @@
 | 130, 143 | a second Ctrl-C or SIGTERM ended it at once |
 """
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from train.interrupt import Interrupted, handled
+
+
+@dataclass
+class _State:
+    threads_left: bool = False
+
+
+_state = _State()
 
 
 class RunStopped(Exception):
@@ -37,6 +47,14 @@ def fail_in_one_line() -> Iterator[None]:
         _fail(1, f"{where}{error.strerror or error}")
 
 
+def leave_threads_behind() -> None:
+    """From now on a command that fails ends at once, whatever its threads are waiting for."""
+    _state.threads_left = True
+
+
 def _fail(status: int, text: str) -> None:
-    print(f"error: {text}", file=sys.stderr)
+    print(f"error: {text}", file=sys.stderr, flush=True)
+    if _state.threads_left:
+        sys.stdout.flush()
+        os._exit(status)
     sys.exit(status)

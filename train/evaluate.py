@@ -6,6 +6,7 @@ checkpoint folder, evaluated under the defaults. `key=value` changes an entry, e
 """
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -63,6 +64,8 @@ def _subject(config: RunConfig, overrides: list[str], source: str) -> str:
 
 
 def _newest(folder: Path, config: RunConfig, bench: Workbench) -> Params:
+    # Only the shapes of its state are looked at; its slots may be the device's choice.
+    config = replace(config, rollout=replace(config.rollout, slots=config.evaluation.slots))
     saved = Checkpoints(folder / "checkpoints").newest(Trainer(bench, config).state)
     if saved is None:
         raise ValueError(f"{folder}: found no checkpoint, allowed: a run that made one")

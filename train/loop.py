@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import jax
 
+from models.config import ModelConfig
 from train.config import RunConfig
 from train.data_order import left_over
 from train.evaluation import Judge, outcomes
@@ -21,6 +23,7 @@ from train.report import write_report
 from train.run_folder import RunFolder
 from train.samples import keep_samples
 from train.score import Score
+from train.slots import with_slots
 from train.tasks.registry import open_task
 from train.timelines import keep_timeline
 from train.traces import RunTrace, open_trace
@@ -48,6 +51,11 @@ def run(config: RunConfig, *, quiet: bool = False) -> dict[str, Any]:
     try:
         folder = RunFolder(config)
         ensure_checkpoint(config, task, quiet=quiet)
+        if not config.rollout.slots:
+            architecture = Path(config.model.checkpoint) / "config.json"
+            config = with_slots(config, ModelConfig.from_json(architecture))
+            if is_first() and not quiet:
+                print(f"rollout.slots: {config.rollout.slots}, from the memory of a device")
         return _Run(config, open_workbench(config, task), folder, quiet).go()
     finally:
         task.close()

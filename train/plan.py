@@ -4,7 +4,8 @@
 configuration's mesh on virtual CPU devices, without weights, and says what each device must hold
 and whether that fits: `memory=80` is an H100 or A100, 141 an H200, 95 a TPU v5p, 32 a TPU v6e. The
 architecture is that of the checkpoint, or where that is not there yet, the preset that its folder
-is named after. Exit status 1: it does not fit. What is temporary is an upper bound.
+is named after. Exit status 1: it does not fit. What is temporary is an upper bound. With
+`rollout.slots=0` it says how many slots a run would take on such a device.
 """
 
 import os
@@ -33,8 +34,10 @@ def main(arguments: list[str]) -> int:
 
     from train.planning import make_plan  # only now: jax counts its devices once
     from train.report_plan import describe
+    from train.slots import with_slots
 
-    plan = make_plan(config, _architecture(config))
+    model = _architecture(config)
+    plan = make_plan(with_slots(config, model, limit * GB), model)
     print(describe(plan, limit * GB))
     return int(plan.peak > limit * GB)
 

@@ -1,9 +1,10 @@
 """What a configuration needs: bytes on each device and operations, without a single weight.
 
 Rollout round and update are compiled ahead of time for abstract arguments of the longest shapes,
-on as many virtual devices as the mesh has. They are compiled for float32 whatever `model.dtype` is:
-a CPU has no bfloat16 products and would keep float32 copies of all weights. So what is temporary is
-an upper bound, up to twice too high; what is kept between programs is counted in its own type.
+on as many devices as the mesh has. On a CPU and its virtual devices they are compiled in float32
+whatever `model.dtype` is: a CPU has no bfloat16 products and would keep float32 copies of all
+weights. So what is temporary is an upper bound there, up to twice too high; what is kept between
+programs is counted in its own type.
 
 Legend: M micro-batches, B rows, T tokens of a row, R response positions, K draft budget.
 """
@@ -40,6 +41,7 @@ class Plan:
         rollout_weights: Bytes of the weights that are sampled from; 0 where they are the same.
         cache: Bytes of the rows' cache.
         prefixes: Bytes of the prompts' cache.
+        evaluation: Bytes of the caches with which held-out prompts are answered.
         round_temporary: Bytes that a round needs beside its arguments.
         update_temporary: The same of an update, gradients included.
         round_flops: Operations of a round of all slots.
@@ -54,6 +56,7 @@ class Plan:
     rollout_weights: int
     cache: int
     prefixes: int
+    evaluation: int
     round_temporary: int
     update_temporary: int
     round_flops: float
@@ -62,16 +65,20 @@ class Plan:
     slots: int
 
     @property
+    def state(self) -> int:
+        """Bytes of parameters, optimizer and what evaluation holds: there all the time."""
+        return self.parameters + self.optimizer + self.evaluation
+
+    @property
     def rollout_peak(self) -> int:
         """Bytes while sampling."""
-        kept = self.parameters + self.optimizer + self.cache + self.prefixes
+        kept = self.state + self.cache + self.prefixes
         return kept + self.rollout_weights + self.round_temporary
 
     @property
     def update_peak(self) -> int:
-        """Bytes while training; the engine's caches stay where they are."""
-        kept = self.parameters + self.optimizer + self.cache + self.prefixes
-        return kept + self.update_temporary
+        """Bytes while training; the engines' caches stay where they are."""
+        return self.state + self.cache + self.prefixes + self.update_temporary
 
     @property
     def peak(self) -> int:
@@ -85,9 +92,8 @@ class Plan:
         """
         rows = self.slots // self.groups
         caches = (self.cache + self.prefixes) / rows
-        kept = self.parameters + self.optimizer
-        sampling = limit - kept - self.rollout_weights
-        training = limit - kept - self.update_temporary
+        sampling = limit - self.state - self.rollout_weights
+        training = limit - self.state - self.update_temporary
         most = min(sampling / (caches + self.round_temporary / rows), training / caches)
         return max(0, int(most)) * self.groups
 
@@ -100,7 +106,8 @@ def make_plan(config: RunConfig, model: ModelConfig) -> Plan:
     """
     mesh = training_mesh(config.mesh)
     dtype = compute_dtype(config.model)
-    policy = Qwen3Policy(model, jnp.float32)
+    compiled = jnp.float32 if jax.default_backend() == "cpu" else dtype
+    policy = Qwen3Policy(model, compiled)
     params = _abstract(policy, jnp.float32, policy.shardings(mesh))
     learner = make_learner(policy, config, mesh)
     traced_update = learner.trace(params, _longest_batch(config, micro_batch_sharding(mesh)))
@@ -109,7 +116,7 @@ def make_plan(config: RunConfig, model: ModelConfig) -> Plan:
     sampling_mesh = rollout_mesh(config.mesh, mesh)
     layout, rollout = rollout_layout(sampling_mesh), config.rollout
     capacity = rollout.max_prompt_tokens + rollout.max_new_tokens + rollout.draft_tokens
-    weights = _abstract(policy, jnp.float32, policy.shardings(sampling_mesh))
+    weights = _abstract(policy, compiled, policy.shardings(sampling_mesh))
     state = _placed(
         jax.eval_shape(partial(empty_state, policy, rollout.slots, capacity)),
         layout.state_shardings(),
@@ -120,10 +127,16 @@ def make_plan(config: RunConfig, model: ModelConfig) -> Plan:
     traced_round = programs.speculative.trace(weights, state=state, drafts_BX=drafts, live=capacity)
     round_ = traced_round.lower().compile()
 
-    shrink = jnp.dtype(jnp.float32).itemsize // jnp.dtype(dtype).itemsize
+    shrink = jnp.dtype(compiled).itemsize // jnp.dtype(dtype).itemsize
     cache, groups = _bytes(state.cache) // shrink, layout.groups
-    entries = -(-max(rollout.prefix_entries, rollout.slots) // groups)
-    row_bytes = cache * groups // rollout.slots  # on each device of the row's group
+    place_bytes = cache * groups // rollout.slots // capacity  # on each device of the row's group
+    prompt_bytes = place_bytes * rollout.max_prompt_tokens
+
+    def prompts(slots: int) -> int:
+        return -(-max(rollout.prefix_entries, slots) // groups)
+
+    answered = config.evaluation.slots
+    answer_bytes = prompt_bytes + place_bytes * rollout.max_new_tokens
     same = mesh.size == 1 and dtype == jnp.float32
     held = _bytes(params)
     return Plan(
@@ -132,7 +145,8 @@ def make_plan(config: RunConfig, model: ModelConfig) -> Plan:
         optimizer=_bytes(learner.abstract_state(params)) - held,
         rollout_weights=0 if same else _bytes(weights) // shrink,
         cache=cache,
-        prefixes=entries * row_bytes * rollout.max_prompt_tokens // capacity,
+        prefixes=prompts(rollout.slots) * prompt_bytes,
+        evaluation=prompts(answered) * prompt_bytes + -(-answered // groups) * answer_bytes,
         round_temporary=_temporary(round_),
         update_temporary=_temporary(update),
         round_flops=matmul_flops(traced_round.jaxpr),

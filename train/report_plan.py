@@ -11,6 +11,7 @@ def describe(plan: Plan, limit: int) -> str:
         "weights of rollouts": plan.rollout_weights,
         f"cache of {plan.slots} slots": plan.cache,
         "cache of prompts": plan.prefixes,
+        "caches of evaluation": plan.evaluation,
         "temporary, round": plan.round_temporary,
         "temporary, update": plan.update_temporary,
         "peak while sampling": plan.rollout_peak,

@@ -165,13 +165,8 @@ def plain_engine(
     mesh: Mesh | None = None,
 ) -> RolloutEngine:
     """An engine that decodes plainly, for prompts that have no history."""
-    settings = replace(
-        engine_settings(codec, config),
-        slots=slots,
-        draft_tokens=0,
-        best_tokens=0,
-        sampling=sampling,
-    )
+    plain = replace(config, slots=slots, draft_tokens=0, best_tokens=0)
+    settings = replace(engine_settings(codec, plain), sampling=sampling)
     layout = None if mesh is None else rollout_layout(mesh)
     return RolloutEngine(policy, NoDrafter(slots), settings, layout)
 

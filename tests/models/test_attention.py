@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.experimental.pallas import tpu as pltpu
 
-from models.attention import attention
+from models.attention import CHUNK, attention, attention_in_chunks
 from models.config import preset
 from models.policy import Qwen3Policy
 
@@ -46,6 +46,23 @@ def test_fillings_agree_in_bfloat16(name):
     given = inputs(*SHAPES[0], dtype=jnp.bfloat16)
     got, expected = (np.asarray(call(n, given), np.float32) for n in (name, "xla"))
     np.testing.assert_allclose(got, expected, atol=0.03, rtol=0)
+
+
+@pytest.mark.parametrize("leading", [1, 2])
+def test_chunks_of_queries_change_neither_values_nor_gradients(leading):
+    tokens = 3 * CHUNK
+    *arrays, mask = inputs(2, tokens, 4, 2, 8, tokens)
+    mask = mask[:leading]
+
+    def loss(attend):
+        return lambda *xs: jnp.sum(jnp.sin(attend(*xs, mask)))
+
+    got = jax.value_and_grad(loss(attention_in_chunks), (0, 1, 2))(*arrays)
+    wanted = jax.value_and_grad(loss(attention), (0, 1, 2))(*arrays)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5, rtol=2e-5), got, wanted)
+    text = jax.jit(loss(attention_in_chunks)).lower(*arrays).as_text()
+    assert f"{tokens}x{tokens}xf32" not in text  # no whole rows of scores
+    assert f"{tokens}x{tokens}xf32" in jax.jit(loss(attention)).lower(*arrays).as_text()
 
 
 @pytest.mark.parametrize("name", ["cudnn", "pallas"])

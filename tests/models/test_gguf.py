@@ -1,13 +1,16 @@
 """GGUF files: pairs put back by halves, two quantisations of one matrix, the tokenizer."""
 
 import json
+import math
 
 import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
 from models import checkpoint
+from models.exporting import export_checkpoint
 from models.importing import import_checkpoint
+from models.rope_scaling import RopeScaling
 
 gguf = pytest.importorskip("gguf")
 
@@ -56,14 +59,14 @@ def tensors():
     return found
 
 
-def write(path, tensors, family, head=None, extra=None):
+def write(path, tensors, family, head=None, extra=None, theta=1e5, rope_factors=None):
     writer = gguf.GGUFWriter(path, family)
     writer.add_embedding_length(D)
     writer.add_feed_forward_length(F)
     writer.add_block_count(1)
     writer.add_head_count(H)
     writer.add_head_count_kv(J)
-    writer.add_rope_freq_base(1e5)
+    writer.add_rope_freq_base(theta)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_context_length(64)
     writer.add_tokenizer_model("gpt2")
@@ -84,6 +87,8 @@ def write(path, tensors, family, head=None, extra=None):
     writer.add_tensor("output_norm.weight", tensors["norm"])
     if head is not None:
         writer.add_tensor("output.weight", head)
+    if rope_factors is not None:
+        writer.add_tensor("rope_freqs.weight", np.asarray(rope_factors, np.float32))
     if extra is not None:
         writer.add_tensor(extra, np.ones(3, np.float32))
     writer.write_header_to_file()
@@ -125,6 +130,35 @@ def test_the_tokenizer_leaves_out_padding(tmp_path, tensors):
     assert max(tokenizer.get_vocab().values()) == 27
     generation = json.loads((tmp_path / "c" / "generation_config.json").read_text())
     assert generation == {"eos_token_id": [27]}
+
+
+def llama3_factors(theta, factor, low=1.0, high=4.0, context=8192):
+    """What Llama 3.1's rule divides each frequency by, written out pair by pair."""
+    found = []
+    for i in range(0, E, 2):
+        wavelength = 2 * math.pi * theta ** (i / E)
+        kept = min(max((context / wavelength - low) / (high - low), 0.0), 1.0)
+        found.append(1.0 / (kept + (1.0 - kept) / factor))
+    return found
+
+
+def test_stretched_frequencies_are_read_back_from_their_factors(tmp_path, tensors):
+    factors = llama3_factors(2e5, factor=32.0)
+    assert factors[0] == 1.0 < factors[2] < 32.0 == factors[3]
+    write(tmp_path / "m.gguf", tensors, "llama", theta=2e5, rope_factors=factors)
+    config = import_checkpoint(tmp_path / "m.gguf", tmp_path / "c")
+    assert config.rope_scaling == RopeScaling(32.0, 1.0, 4.0, 8192)
+    export_checkpoint(tmp_path / "c", tmp_path / "theirs")
+    record = json.loads((tmp_path / "theirs" / "config.json").read_text())
+    assert record["rope_scaling"]["factor"] == 32.0
+
+
+@pytest.mark.parametrize("wrong", [[1.0, 1.0, 2.0, 32.0], [1.0, 32.0]])
+def test_factors_of_another_kind_are_refused(tmp_path, tensors, wrong):
+    write(tmp_path / "m.gguf", tensors, "llama", rope_factors=wrong)
+    with pytest.raises(ValueError, match=r"rope_freqs\.weight: found \[1\.0, .*those of Llama 3"):
+        import_checkpoint(tmp_path / "m.gguf", tmp_path / "c")
+    assert not (tmp_path / "c").exists()
 
 
 def test_what_cannot_be_imported_is_named(tmp_path, tensors):

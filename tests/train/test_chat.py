@@ -1,7 +1,9 @@
 """Chat templates: the ids of `transformers` with Qwen3's real tokenizer; stop tokens; padding."""
 
 import json
+import sqlite3
 import zlib
+from contextlib import closing
 from pathlib import Path
 
 import jax
@@ -13,7 +15,7 @@ from models.config import preset
 from models.policy import Qwen3Policy
 from train.chat import ChatTemplate, open_codec
 from train.config import DataConfig
-from train.tasks.sql_chat import query_of
+from train.tasks.sql_chat import create_statements, query_of
 from train.text import TextCodec
 
 QWEN3 = Path(__file__).resolve().parents[3] / "shared" / "data" / "qwen3_tokenizer"
@@ -110,3 +112,12 @@ def test_padding_of_the_vocabulary_has_no_probability():
 )
 def test_the_query_is_taken_out_of_an_answer(answer, query):
     assert query_of(answer) == query
+
+
+def test_statements_are_one_a_line_and_plain_names_stand_without_back_ticks(tmp_path):
+    with closing(sqlite3.connect(tmp_path / "d.sqlite")) as database:
+        database.execute("CREATE TABLE `city` (\n  `name` TEXT,\n  `area (km)` REAL\n)")
+        database.execute("CREATE TABLE pet (name TEXT)")
+    assert create_statements(tmp_path / "d.sqlite") == (
+        "CREATE TABLE city ( name TEXT, `area (km)` REAL );\nCREATE TABLE pet (name TEXT);"
+    )

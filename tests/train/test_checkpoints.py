@@ -13,6 +13,7 @@ from tests.support.checkpoints import flip, history, largest, state, truncate
 from tests.support.runs import (
     saved_steps,
 )
+from train import ending
 from train.checkpoints import Checkpoints
 from train.learner import TrainState
 from train.score import Score
@@ -147,6 +148,30 @@ def test_a_write_that_fails_is_reported_once_and_leaves_the_one_before(
     checkpoints.save(8, state(8), history(8))
     checkpoints.close()
     assert saved_steps(tmp_path) == [8]
+
+
+def test_where_another_process_fails_nobody_waits_for_its_part(tmp_path, held_up, monkeypatch):
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    checkpoints.save(2, state(2), history(2))
+    turns = []
+
+    def exchange(work):
+        turns.append(work())
+        if len(turns) > 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return [turns[-1], False]
+
+    left = ending._State()
+    with monkeypatch.context() as patched:
+        patched.setattr("train.checkpoints.exchange", exchange)
+        patched.setattr("train.checkpoints.TURN_SECONDS", 0.01)
+        patched.setattr(ending, "_state", left)
+        patched.setattr(jax, "process_count", lambda: 2)
+        with pytest.raises(OSError, match="No space left"):
+            checkpoints.wait()
+    assert turns == [False, False, False]
+    assert left.threads_left
+    held_up.set()
 
 
 def test_the_best_stay_beside_the_newest(tmp_path):

@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from tests.support.runs import SETTINGS, make_micro_policy, rows, saved_steps
-from train.config import load_config
+from train.config_file import load_config
 from train.loop import run
 from train.tasks.base import checked_scores
 from train.tasks.registry import open_task

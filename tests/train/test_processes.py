@@ -31,13 +31,13 @@ def policy(tmp_path_factory):
     return make_micro_policy(tmp_path_factory.mktemp("micro") / "policy")
 
 
-def start(policy, out, steps, devices, *overrides, processes=1):
+def start(policy, out, steps, devices, *overrides, processes=1, script="train/train.py"):
     """Training on so many virtual devices in each of so many processes."""
     launcher = ["train/launch.py", "--processes", str(processes), "--"] if processes > 1 else []
     flags = f"--xla_force_host_platform_device_count={devices}"
     return subprocess.Popen(
         [
-            sys.executable, *launcher, "train/train.py", "configs/quickstart.yaml", *OVERRIDES,
+            sys.executable, *launcher, script, "configs/quickstart.yaml", *OVERRIDES,
             f"model.checkpoint={policy}", f"out={out}", f"train.steps={steps}", *overrides,
         ],
         cwd=REPOSITORY,
@@ -106,3 +106,26 @@ def test_a_signal_saves_in_all_processes(policy, tmp_path):
     assert "everything is saved" in said
     done = len(rows(out))
     assert (out / "checkpoints" / str(done) / "files.json").exists()
+
+
+FULL_ON_ONE = """
+import resource, runpy, signal, sys
+sys.path.insert(0, {repository!r})
+if "distributed.process=1" in sys.argv:  # as if its disk were full: no file beyond 20 kB
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+sys.argv[0] = {train!r}
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_where_one_process_cannot_write_its_part_all_end_with_one_line(policy, tmp_path):
+    train = str(REPOSITORY / "train" / "train.py")
+    script = tmp_path / "full_on_one.py"
+    script.write_text(FULL_ON_ONE.format(repository=str(REPOSITORY), train=train))
+    run = start(policy, tmp_path / "run", 10_000, 4, "mesh.fsdp=8", processes=2, script=str(script))
+    _, complained = run.communicate(timeout=600)
+    errors = [line for line in complained.splitlines() if line.startswith("error: ")]
+    assert run.returncode == 1
+    assert errors, complained
+    assert all("File too large" in line and "checkpoints/2" in line for line in errors)
+    assert not list((tmp_path / "run" / "checkpoints").glob("[0-9]*"))

@@ -5,6 +5,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+_QUOTED_NAME = re.compile(r"`(\w+)`")
 _BLOCK = re.compile(r"```(?:sql|sqlite)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 
 
@@ -17,7 +18,10 @@ def request(schema: str, question: str) -> str:
 
 
 def create_statements(path: Path) -> str:
-    """The statements that made the tables of a SQLite file, one a line, white space collapsed.
+    """The statements that made the tables of a SQLite file, one a line.
+
+    White space is collapsed and plain names lose their back-ticks: a name is shorter so, and
+    models know it better.
 
     Raises:
         ValueError: It is not a readable SQLite file.
@@ -28,9 +32,13 @@ def create_statements(path: Path) -> str:
     )
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
-            return "\n".join(" ".join(sql.split()) + ";" for (sql,) in connection.execute(query))
+            return "\n".join(_plain(sql) + ";" for (sql,) in connection.execute(query))
     except sqlite3.DatabaseError as error:
         raise ValueError(f"database: {path} is not a readable SQLite file ({error})") from error
+
+
+def _plain(sql: str) -> str:
+    return _QUOTED_NAME.sub(r"\1", " ".join(sql.split()))
 
 
 def query_of(answer: str) -> str:
