@@ -147,9 +147,8 @@ def test_a_dry_round_is_short_while_drafts_pay_and_long_while_they_do_not():
     teach(made.survival, 40, 0.95, 300, rng)
     assert sum(LENGTH_R[choose(made, ints(40)).rung] == 16 for _ in range(100)) >= 99
     assert RUNGS[choose(made, ints(0), ints(0)).rung] == Rung(0, 2)
-    for _ in range(300):
-        choice = choose(made, ints(0), ints(0))
-    assert RUNGS[choice.rung] == Rung(0, 16)
+    choices = [choose(made, ints(0), ints(0)) for _ in range(300)]
+    assert RUNGS[choices[-1].rung] == Rung(0, 16)
 
 
 def test_nearly_equal_rates_do_not_flap():
