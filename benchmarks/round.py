@@ -6,7 +6,7 @@ round. Plain decoding runs twice; how far those two arms differ (A against A) is
 other difference must exceed. Weights are random: a round's cost does not depend on them. Ratios are
 medians over the repeats, each taken within one repeat.
 
-    python benchmarks/round.py [repeats=9] [draft=16] [json=FILE]
+    python benchmarks/round.py [shapes=tiny,135M] [repeats=9] [draft=16] [json=FILE]
 """
 
 import json
@@ -36,8 +36,8 @@ from ngramrl_jax.types import Sampling  # noqa: E402
 from train.command import fail_in_one_line, use_compilation_cache  # noqa: E402
 from train.metrics import describe_environment, to_json  # noqa: E402
 
-DEFAULTS = {"repeats": 9, "draft": 16, "json": ""}
-SHAPES = {"tiny": (preset("tiny"), (1, 4, 16)), "135M": (preset("smollm2_135m"), (1, 8))}
+DEFAULTS = {"shapes": "tiny,135M", "repeats": 9, "draft": 16, "json": ""}
+SHAPES = {"tiny": (preset("tiny"), (1, 4, 16)), "135M": (preset("smollm2_135m"), (1, 8, 16))}
 RULE = DecodeRule(Sampling(), stop_ids=(), best_tokens=8)
 PLAIN_ROUNDS = 16
 LENGTH, LIVE, CAPACITY = 48, 128, 256  # committed tokens of each row, bucket, cache positions
@@ -92,7 +92,11 @@ class Arms:
     def run_plain(self) -> int:
         """One dispatch of plain rounds, its outcome fetched."""
         self.state, packed = self.programs.plain(
-            self.params, state=self.state, leave_at=np.int32(999), live=LIVE
+            self.params,
+            state=self.state,
+            leave_at=np.int32(999),
+            most=np.int32(PLAIN_ROUNDS),
+            live=LIVE,
         )
         np.asarray(packed)
         return PLAIN_ROUNDS
@@ -160,12 +164,20 @@ def show(figures: dict[str, dict[str, float]], options: dict) -> None:
     Console(width=120).print(table)
 
 
+def chosen(names: str) -> dict[str, tuple[ModelConfig, tuple[int, ...]]]:
+    """The named shapes and their numbers of rows; raises ValueError for another name."""
+    unknown = set(names.split(",")) - SHAPES.keys()
+    if unknown:
+        raise ValueError(f"shapes: found {names}, allowed: {', '.join(SHAPES)}")
+    return {name: SHAPES[name] for name in names.split(",")}
+
+
 def main() -> None:
     """Measures, prints, and writes the figures where asked."""
     options = parse_options(sys.argv[1:], DEFAULTS)
     figures = {
         f"{shape}, {rows} rows": measure(config, rows, options)
-        for shape, (config, row_counts) in SHAPES.items()
+        for shape, (config, row_counts) in chosen(options["shapes"]).items()
         for rows in row_counts
     }
     show(figures, options)

@@ -11,6 +11,7 @@ Legend: B rows, K draft budget, M classes of match length, R rungs to choose fro
 """
 
 from collections.abc import Sequence
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +32,9 @@ _MEASUREMENTS = 9  # whose median is a round's cost
 _MARGIN = 1.03  # by which another rung must be better
 _REVISIT = 64  # choices between two in which a cost is measured again
 _REVISIT_SHARE = 2 / 3  # of the best rate that such a choice must promise
-_PAYS_MEMORY = 1 / 32
+_DRY = 16  # dispatches in short, of which one is at length to measure its cost
+_GAIN_MEMORY = 1 / 32
+_GAIN = 1.05  # by which looking again soon must be worth it
 
 
 class Rung(NamedTuple):
@@ -121,7 +124,8 @@ class RoundCosts:
         self._count_RL[cell] += 1
         if count:
             self._last_RLX[cell][(count - 1) % _MEASUREMENTS] = seconds
-            self._median_RL[cell] = np.nanmedian(self._last_RLX[cell])
+            known = min(count, _MEASUREMENTS)
+            self._median_RL[cell] = median(self._last_RLX[cell][:known].tolist())
 
     def seconds(self, rung: int, live: int) -> float:
         """The cost; NaN where there is none yet."""
@@ -146,7 +150,10 @@ class DraftLength:
         self._before = 0
         self._choices = 0
         self._used_R = np.zeros(len(rungs), np.int64)
-        self._pays = 1.0  # what drafts promised lately, by what plain decoding does
+        self._dry = 0
+        # What was promised lately without plain decoding at length: seconds, and those that
+        # plain decoding at length takes for as many tokens.
+        self._seconds = self._plain_seconds = 0.0
 
     def choose(
         self,
@@ -157,9 +164,11 @@ class DraftLength:
     ) -> Choice:
         """The rung that promises the most committed tokens a second.
 
-        Another one than before must be better by 3 %. While drafts usually pay, rows that for once
-        have none are decoded plainly in short, so that they can draft again soon; while they do
-        not, at length. Now and then a rung that comes near is run to measure its cost anew.
+        Plain decoding, and what was run before, are left only for what is 3 % better. Rows that
+        have no draft worth its round are decoded plainly, at length or in short. In short they can
+        draft again soon, but pay for more dispatches: so only while drafts and short dispatches
+        together beat plain decoding at length. Now and then a rung is run to time it anew: one
+        that comes near, or plain decoding at length in place of a short dispatch.
 
         Args:
             match_B: int32, length of the match that each draft continues.
@@ -172,9 +181,9 @@ class DraftLength:
         survival_BK = self.survival.of(match_B)
         _expect(survival_BK, drafted_B, running_B, self._length_R, cut_B, expected_R)
         costs = [self.costs.seconds(rung, live) for rung, live in enumerate(lives)]
-        # A round of fewer tokens never costs more; where it seems to, something came between.
-        seconds_R = np.array(costs)
-        seconds_R[SHORT:] = np.minimum.accumulate(seconds_R[SHORT:][::-1])[::-1]
+        # A round of fewer tokens, or in a longer dispatch, never costs more; where it seems to,
+        # something came between.
+        seconds_R = np.minimum.accumulate(np.array(costs)[::-1])[::-1]
         best = self._best(expected_R, seconds_R)
         return Choice(best, cut_B, self._length_R, expected_R, seconds_R)
 
@@ -184,13 +193,14 @@ class DraftLength:
         if len(unknown):
             return int(unknown[-1])
         rate_R = expected_R / seconds_R
-        drafting = float(rate_R[SHORT + 1 :].max())
-        self._pays += _PAYS_MEMORY * (drafting / rate_R[PLAIN] - self._pays)
-        rate_R[PLAIN if self._pays > 1.0 else SHORT] = 0.0
-        best = int(rate_R.argmax())
-        if rate_R[best] < _MARGIN * rate_R[self._before]:
-            best = self._before
-        if self._choices % _REVISIT == 0:
+        candidate_R = rate_R.copy()
+        candidate_R[[PLAIN, self._before]] *= _MARGIN
+        candidate_R[PLAIN if self._looks_soon(rate_R, seconds_R) else SHORT] = 0.0
+        best = int(candidate_R.argmax())
+        self._dry += best == SHORT
+        if best == SHORT and self._dry % _DRY == 0:
+            best = PLAIN
+        elif self._choices % _REVISIT == 0:
             near = np.flatnonzero(rate_R >= _REVISIT_SHARE * rate_R[best])
             revisited = int(near[self._used_R[near].argmin()])
             self._used_R[revisited] = self._choices
@@ -198,6 +208,15 @@ class DraftLength:
         self._before = best
         self._used_R[best] = self._choices
         return best
+
+    def _looks_soon(self, rate_R: np.ndarray, seconds_R: np.ndarray) -> bool:
+        """Whether drafts and short dispatches, each when it is better, beat plain decoding."""
+        best = SHORT + int(rate_R[SHORT:].argmax())
+        seconds = seconds_R[best] * self.rungs[best].rounds
+        plain_seconds = seconds * rate_R[best] / rate_R[PLAIN]
+        self._seconds += _GAIN_MEMORY * (seconds - self._seconds)
+        self._plain_seconds += _GAIN_MEMORY * (plain_seconds - self._plain_seconds)
+        return self._plain_seconds > _GAIN * self._seconds
 
 
 @kernel

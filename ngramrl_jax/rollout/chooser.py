@@ -23,7 +23,8 @@ from ngramrl_jax.rollout.slots import SlotTable
 from ngramrl_jax.rollout.wire import RoundResult
 from ngramrl_jax.types import BoolArray, Int32Array
 
-_TRIALS = 3  # the first compiles
+_TRIALS = 5  # the first compiles
+_SURE_SECONDS = 0.2  # a dispatch that takes so long is timed once
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,8 @@ class ChosenLength:
                 choice = Choice(number, none_B, nothing, nothing, nothing)
                 for _ in range(_TRIALS):
                     yield Plan(rung, live, self._no_drafts, none_B, choice)
+                    if self._length.costs.seconds(number, live) * rung.rounds > _SURE_SECONDS:
+                        break
 
     def plan(self, slots: SlotTable, drafts: Drafts) -> Plan:
         """The best rung for these drafts."""
