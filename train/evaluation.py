@@ -56,7 +56,7 @@ class Judge:
 
     def __call__(self, params: Params) -> dict[str, list[Score]]:
         """Scores by held-out set; sets without a prompt are left out."""
-        return {
+        scores = {
             name: evaluate(
                 self._engine,
                 params,
@@ -69,6 +69,8 @@ class Judge:
             for name, prompts in self._bench.heldout.items()
             if prompts
         }
+        self._engine.release()
+        return scores
 
 
 def outcomes(scores: Mapping[str, Sequence[Score]], part: str) -> dict[str, list[int]]:

@@ -41,7 +41,8 @@ class Plan:
         rollout_weights: Bytes of the weights that are sampled from; 0 where they are the same.
         cache: Bytes of the rows' cache.
         prefixes: Bytes of the prompts' cache.
-        evaluation: Bytes of the caches with which held-out prompts are answered.
+        evaluation: Bytes of the caches with which held-out prompts are answered, while nothing is
+            sampled.
         round_temporary: Bytes that a round needs beside its arguments.
         update_temporary: The same of an update, gradients included.
         round_flops: Operations of a round of all slots.
@@ -66,19 +67,19 @@ class Plan:
 
     @property
     def state(self) -> int:
-        """Bytes of parameters, optimizer and what evaluation holds: there all the time."""
-        return self.parameters + self.optimizer + self.evaluation
+        """Bytes of parameters and optimizer: there all the time."""
+        return self.parameters + self.optimizer
 
     @property
     def rollout_peak(self) -> int:
-        """Bytes while sampling."""
-        kept = self.state + self.cache + self.prefixes
-        return kept + self.rollout_weights + self.round_temporary
+        """Bytes while sampling or answering held-out prompts."""
+        caches = max(self.cache + self.prefixes, self.evaluation)
+        return self.state + self.rollout_weights + caches + self.round_temporary
 
     @property
     def update_peak(self) -> int:
-        """Bytes while training; the engines' caches stay where they are."""
-        return self.state + self.cache + self.prefixes + self.update_temporary
+        """Bytes while training: the engines have given their caches back."""
+        return self.state + self.update_temporary
 
     @property
     def peak(self) -> int:
@@ -91,11 +92,11 @@ class Plan:
         Each row takes its cache, a prompt's cache and its part of what is temporary in a round.
         """
         rows = self.slots // self.groups
-        caches = (self.cache + self.prefixes) / rows
+        a_row = (self.cache + self.prefixes + self.round_temporary) / rows
         sampling = limit - self.state - self.rollout_weights
-        training = limit - self.state - self.update_temporary
-        most = min(sampling / (caches + self.round_temporary / rows), training / caches)
-        return max(0, int(most)) * self.groups
+        if max(self.update_peak, self.state + self.rollout_weights + self.evaluation) > limit:
+            return 0
+        return max(0, int(sampling / a_row)) * self.groups
 
 
 def make_plan(config: RunConfig, model: ModelConfig) -> Plan:
@@ -129,24 +130,19 @@ def make_plan(config: RunConfig, model: ModelConfig) -> Plan:
 
     shrink = jnp.dtype(compiled).itemsize // jnp.dtype(dtype).itemsize
     cache, groups = _bytes(state.cache) // shrink, layout.groups
+    entries = -(-max(rollout.prefix_entries, rollout.slots) // groups)
     place_bytes = cache * groups // rollout.slots // capacity  # on each device of the row's group
-    prompt_bytes = place_bytes * rollout.max_prompt_tokens
-
-    def prompts(slots: int) -> int:
-        return -(-max(rollout.prefix_entries, slots) // groups)
-
-    answered = config.evaluation.slots
-    answer_bytes = prompt_bytes + place_bytes * rollout.max_new_tokens
-    same = mesh.size == 1 and dtype == jnp.float32
-    held = _bytes(params)
+    a_prompt = place_bytes * rollout.max_prompt_tokens
+    same, held = mesh.size == 1 and dtype == jnp.float32, _bytes(params)
+    answering = -(-config.evaluation.slots // groups)
     return Plan(
         devices=mesh.size,
         parameters=held,
         optimizer=_bytes(learner.abstract_state(params)) - held,
         rollout_weights=0 if same else _bytes(weights) // shrink,
         cache=cache,
-        prefixes=prompts(rollout.slots) * prompt_bytes,
-        evaluation=prompts(answered) * prompt_bytes + -(-answered // groups) * answer_bytes,
+        prefixes=entries * a_prompt,
+        evaluation=answering * (2 * a_prompt + place_bytes * rollout.max_new_tokens),
         round_temporary=_temporary(round_),
         update_temporary=_temporary(update),
         round_flops=matmul_flops(traced_round.jaxpr),

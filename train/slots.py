@@ -42,8 +42,9 @@ def with_slots(config: RunConfig, model: ModelConfig, limit: int | None = None) 
     if not rows:
         raise ValueError(
             f"rollout.slots: found 0 (from memory), but no row fits {usable:,} bytes of a device: "
-            f"parameters, optimizer and evaluation take {plan.state:,}, an update "
-            f"{plan.update_temporary:,} more; allowed: more devices, or smaller micro-batches"
+            f"parameters and optimizer take {plan.state:,}, and more: an update "
+            f"{plan.update_temporary:,}, evaluation {plan.rollout_weights + plan.evaluation:,}; "
+            "allowed: more devices, or smaller micro-batches"
         )
     prompts = ceil(config.train.prompts_per_step / jax.process_count())
     needed = ceil(prompts * config.train.group / groups)

@@ -121,6 +121,7 @@ class Trainer:
     def warm_up(self) -> None:
         """Compiles the rollout programs, so that no compilation lands inside a rollout."""
         self.engine.warm_up(self.rollout_params())
+        self.engine.release()
 
     def rollout_params(self) -> Params:
         """The parameters in the type and layout of rollouts, once for all rounds of a step."""
@@ -185,6 +186,7 @@ class Trainer:
 
     def learn(self, sampled: Sampled) -> StepOutcome:
         """The second half: the update, or a refusal where a number is not finite."""
+        self.engine.release()  # what the update needs can be as large as the caches
         refused = not_finite(sampled.rollouts, sampled.scores)
         updated: Metrics = {}
         if refused is None:

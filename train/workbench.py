@@ -164,8 +164,8 @@ def plain_engine(
     sampling: Sampling,
     mesh: Mesh | None = None,
 ) -> RolloutEngine:
-    """An engine that decodes plainly, for prompts that have no history."""
-    plain = replace(config, slots=slots, draft_tokens=0, best_tokens=0)
+    """An engine that decodes plainly, for prompts that have no history and come up once."""
+    plain = replace(config, slots=slots, draft_tokens=0, best_tokens=0, prefix_entries=0)
     settings = replace(engine_settings(codec, plain), sampling=sampling)
     layout = None if mesh is None else rollout_layout(mesh)
     return RolloutEngine(policy, NoDrafter(slots), settings, layout)

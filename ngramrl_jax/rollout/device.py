@@ -3,6 +3,7 @@
 Legend: B rows, N rows admitted at once, K draft budget, P prompt tokens.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -32,7 +33,6 @@ class Device:
     Attributes:
         programs: The compiled programs, with their compile counts.
         live_ladder: Bounds on the positions attended that a round is compiled for.
-        state: What the last dispatch will leave behind.
         prefix_entries: Rows of the prefix cache.
         clock: How long the device had nothing to do.
     """
@@ -40,7 +40,7 @@ class Device:
     def __init__(
         self, policy: Policy, settings: EngineSettings, layout: RowLayout | None = None
     ) -> None:
-        """Allocates the caches.
+        """Nothing is allocated yet.
 
         Raises:
             ValueError: The rows do not split evenly over the layout.
@@ -66,13 +66,39 @@ class Device:
         self._admission_ladder = tuple(sorted({1, min(4, settings.slots), settings.slots}))
         self.prefix_entries = -(-max(settings.prefix_entries, settings.slots) // groups) * groups
         self._forced = settings.verifier == "forced"
-        self._prefixes = self._empty_prefixes()
-        self.state: DecodeState = self._empty_state()
+        self._make_state, self._make_prefixes = self._makers()
+        self._state: DecodeState | None = None
+        self._held_prefixes: Any = None
         self.clock = IdleClock(lambda: _is_ready(self.state.room_B))
+
+    @property
+    def state(self) -> DecodeState:
+        """What the last dispatch will leave behind; idle slots before the first."""
+        if self._state is None:
+            self._state = self._make_state()
+        return self._state
+
+    @state.setter
+    def state(self, state: DecodeState) -> None:
+        self._state = state
+
+    @property
+    def _prefixes(self) -> Any:
+        if self._held_prefixes is None:
+            self._held_prefixes = self._make_prefixes()
+        return self._held_prefixes
+
+    @_prefixes.setter
+    def _prefixes(self, prefixes: Any) -> None:
+        self._held_prefixes = prefixes
 
     def empty(self) -> None:
         """All slots idle, whatever was sent before."""
-        self.state = self._empty_state()
+        self._state = None
+
+    def release(self) -> None:
+        """Gives the memory of both caches back; they are made anew when something is sent."""
+        self._state = self._held_prefixes = None
 
     def warm_up(self, params: Params) -> None:
         """Compiles prefill and admission, on idle slots."""
@@ -162,25 +188,18 @@ class Device:
             self.clock.at_work()  # until now: the copy is the host's
         return unpack_result(jax.device_get(packed), self._best_tokens)
 
-    def _empty_prefixes(self) -> Any:
-        """The prefix cache, made where it shall lie."""
-        size = self.prefix_entries, self._settings.max_prompt_tokens
-        if self._layout is None:
-            return self._policy.init_cache(*size)
-        made_there = jax.jit(
-            self._policy.init_cache,
-            static_argnums=(0, 1),
-            out_shardings=self._layout.cache_shardings(),
+    def _makers(self) -> tuple[Callable[[], DecodeState], Callable[[], Any]]:
+        """What makes the state of idle slots and the prefix cache where they shall lie."""
+        settings, policy, layout = self._settings, self._policy, self._layout
+        size = settings.slots, settings.capacity
+        state = partial(empty_state, policy, *size, forced=self._forced)
+        prefixes = partial(policy.init_cache, self.prefix_entries, settings.max_prompt_tokens)
+        if layout is None:
+            return state, prefixes
+        return (
+            jax.jit(state, out_shardings=layout.state_shardings(forced=self._forced)),
+            jax.jit(prefixes, out_shardings=layout.cache_shardings()),
         )
-        return made_there(*size)
-
-    def _empty_state(self) -> DecodeState:
-        """The state of idle slots, made where it shall lie."""
-        size = self._settings.slots, self._settings.capacity
-        make = partial(empty_state, self._policy, *size, forced=self._forced)
-        if self._layout is None:
-            return make()
-        return jax.jit(make, out_shardings=self._layout.state_shardings(forced=self._forced))()
 
 
 def _is_ready(array: jax.Array) -> bool:

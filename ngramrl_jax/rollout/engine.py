@@ -53,7 +53,7 @@ class RolloutEngine:
         settings: EngineSettings,
         layout: RowLayout | None = None,
     ) -> None:
-        """Allocates the caches.
+        """Allocates nothing yet.
 
         Args:
             policy: The target model.
@@ -99,6 +99,10 @@ class RolloutEngine:
             result = device.read(send(device, params, plan, leave_at=settings.slots + 1))
             self._chooser.learn(plan, everyone_B, result, perf_counter() - began)
         device.admit(device.everybody(0))
+
+    def release(self) -> None:
+        """Gives back the memory of the caches until the next call; programs stay compiled."""
+        self._device.release()
 
     def round_seconds(self, live: int) -> dict[int, float]:
         """Measured cost of a round by draft length at that live rung; empty where K is fixed."""

@@ -174,6 +174,18 @@ def test_one_engine_serves_many_calls_without_leftovers(plain):
     assert counters.tokens_per_forward > 1.5
 
 
+def test_caches_that_were_given_back_come_again_and_nothing_is_compiled_anew(plain):
+    machine = engine(ngram(4, 4), 4, 4)
+    machine.generate(TABLE, requests(), seed=0, step=0, policy_version=0)
+    device, compiled = machine._device, dict(machine.programs.compiled)
+    machine.release()
+    assert device._state is None
+    assert device._held_prefixes is None
+    rollouts, _ = machine.generate(TABLE, requests(), seed=0, step=0, policy_version=0)
+    assert_same(rollouts, plain)
+    assert dict(machine.programs.compiled) == compiled
+
+
 def test_new_parameters_never_meet_an_old_prefix_cache():
     """CASES B37: after an update the first step equals a cold run."""
     machine = engine(NoDrafter(4), 4, 0)
