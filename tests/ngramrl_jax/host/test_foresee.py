@@ -254,3 +254,18 @@ def test_a_round_that_was_not_foreseen_teaches_nothing():
     before = drafter._calibration.seen_CM.copy()
     drafter.commit(*one_more)
     assert (drafter._calibration.seen_CM == before).all()
+
+
+def test_what_is_asked_last_counts():
+    """Without room there is nothing to foresee, nor to learn, though there was at first."""
+    drafter = a_drafter(1, Rule())
+    flight_BK, flown_B, room_B = in_flight(drafter, [9, 9, 9])
+    first = drafter.outcomes(flight_BK, flown_B, room_B)
+    kept = deepcopy(first)
+    again = drafter.outcomes(np.zeros_like(flight_BK), flown_B, np.zeros_like(room_B))
+    assert not again.mass_BTX.any()
+    for one, other in zip(first, kept, strict=True):
+        np.testing.assert_array_equal(one, other)
+    before = drafter._calibration.seen_CM.copy()
+    drafter.commit(np.ones((ROWS, 1), np.int32), np.array([1, 1, 0]))
+    assert (drafter._calibration.seen_CM == before).all()
