@@ -136,6 +136,56 @@ def test_every_answer_is_fresh_and_its_masses_are_a_part_of_one():
     assert ((first.mass_BF > 0) == (first.length_BF > 0)).all()
 
 
+def test_the_mass_of_an_entry_is_that_of_its_outcome():
+    """Also of the first outcome of all; places without an entry have none."""
+    drafter = a_drafter(5, Rule(), Budget(200))
+    flight_BK, _, room_B = in_flight(drafter, [9, 9, 9])
+    flight = flight_BK, np.array([0, BUDGET, 0]), room_B
+    outcomes, foreseen = drafter.outcomes(*flight), drafter.foresee(*flight)
+    firsts = 0
+    for row, f in entries(foreseen):
+        kept = foreseen.length_BF[row, f] - drafter._text.end_B[row] - 1
+        ids_X, mass_X = outcomes.ids_BTX[row, kept], outcomes.mass_BTX[row, kept]
+        (place,) = np.flatnonzero((ids_X == foreseen.last_BF[row, f]) & (mass_X > 0))
+        assert foreseen.mass_BF[row, f] == mass_X[place]
+        firsts += kept == place == 0
+    assert firsts == 1  # where a draft flies, its own token stands first
+    free_BF = foreseen.length_BF == 0
+    assert free_BF[: ROWS - 1].any(axis=1).all()
+    assert (foreseen.mass_BF[free_BF] == 0).all()
+
+
+def test_what_does_not_fly_is_not_looked_at():
+    """Nothing is foreseen for an idle row, and a draft of fewer than no tokens has none."""
+    drafter = a_drafter(5, Rule())
+    flight_BK, _, room_B = in_flight(drafter, [9, 9, 9])
+    expected = drafter.outcomes(flight_BK, np.zeros(ROWS, np.int32), room_B)
+    assert (expected.mass_BTX[: ROWS - 1, 0].sum(axis=1) > 0).all()
+    for flown in (0, -3):
+        other_BK, all_room_B = (flight_BK + 1) % 4, np.full(ROWS, 9, np.int32)
+        found = drafter.outcomes(other_BK, np.full(ROWS, flown, np.int32), all_room_B)
+        np.testing.assert_array_equal(found.mass_BTX, expected.mass_BTX)
+
+
+def test_outcomes_do_not_hang_on_when_the_first_were_asked_for():
+    """What the history held before is learnt then, and what comes later when it comes."""
+    asked = np.zeros((1, 2), np.int32), np.zeros(1, np.int32), np.full(1, 9, np.int32)
+    masses = []
+    for first in (0, 1, 3):
+        drafter = NgramDrafter(1, 2, History(4), Rule())
+        drafter.start_row(0, 9, np.array([1, 2]))
+        for step in range(3):
+            if step == first:
+                drafter.outcomes(*asked)
+            drafter.observe(step, np.array([2, 1 + step, 3]), step)
+        masses.append(drafter.outcomes(*asked).mass_BTX)
+    np.testing.assert_array_equal(masses[0], masses[1])
+    np.testing.assert_array_equal(masses[0], masses[2])
+    silent = NgramDrafter(1, 2, History(4), Rule())
+    silent.start_row(0, 9, np.array([1, 2]))
+    assert not np.array_equal(silent.outcomes(*asked).mass_BTX, masses[0])
+
+
 @pytest.mark.parametrize(
     ("flight", "named"),
     [
@@ -203,4 +253,19 @@ def test_a_round_that_was_not_foreseen_teaches_nothing():
     drafter.commit(*one_more)
     before = drafter._calibration.seen_CM.copy()
     drafter.commit(*one_more)
+    assert (drafter._calibration.seen_CM == before).all()
+
+
+def test_what_is_asked_last_counts():
+    """Without room there is nothing to foresee, nor to learn, though there was at first."""
+    drafter = a_drafter(1, Rule())
+    flight_BK, flown_B, room_B = in_flight(drafter, [9, 9, 9])
+    first = drafter.outcomes(flight_BK, flown_B, room_B)
+    kept = deepcopy(first)
+    again = drafter.outcomes(np.zeros_like(flight_BK), flown_B, np.zeros_like(room_B))
+    assert not again.mass_BTX.any()
+    for one, other in zip(first, kept, strict=True):
+        np.testing.assert_array_equal(one, other)
+    before = drafter._calibration.seen_CM.copy()
+    drafter.commit(np.ones((ROWS, 1), np.int32), np.array([1, 1, 0]))
     assert (drafter._calibration.seen_CM == before).all()
