@@ -181,6 +181,12 @@ class Device:
         self.clock.at_work()
         return packed
 
+    def settle(self) -> None:
+        """Waits until all that was sent is done."""
+        if not _is_ready(self.state.room_B):
+            jax.block_until_ready(self.state.room_B)
+            self.clock.at_work()
+
     def read(self, packed: jax.Array) -> RoundResult:
         """The outcome of a dispatch, awaited."""
         if not _is_ready(packed):

@@ -121,6 +121,9 @@ class Synchronous(_Direct):
         plan = self._chooser.plan(slots, self._propose())
         drafted = perf_counter()
         leave_at = settings.refill_slots if waiting else settings.slots + 1
+        if plan.choice is not None:
+            batch.device.settle()  # prompts and admissions are no part of what the round costs
+        settled = perf_counter()
         packed = send(batch.device, batch.params, plan, leave_at)
         dispatched = perf_counter()
         result = batch.device.read(packed)
@@ -132,10 +135,10 @@ class Synchronous(_Direct):
         self._drafter.commit(result.tokens_BT, result.count_B)
         recorded = perf_counter()
         counters.draft_seconds += drafted - drafting + recorded - committing
-        counters.round_seconds += dispatched - drafting + recorded - known
-        counters.device_seconds += known - dispatched
-        counters.timeline.append(RoundTimes(drafted, dispatched, done, known, drafting, drafted))
-        seconds = recorded - drafting
+        counters.round_seconds += drafted - drafting + dispatched - settled + recorded - known
+        counters.device_seconds += settled - drafted + known - dispatched
+        counters.timeline.append(RoundTimes(settled, dispatched, done, known, drafting, drafted))
+        seconds = drafted - drafting + recorded - settled
         counters.record_length(plan.rung.draft_tokens, rounds_B, seconds)
         if plan.choice is not None:
             counters.record_choice(plan.choice, running_B)

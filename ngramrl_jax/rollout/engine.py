@@ -95,6 +95,7 @@ class RolloutEngine:
         everyone_B = np.ones(settings.slots, bool)
         for plan in self._chooser.trials():
             device.admit(device.everybody(min(settings.plain_rounds, settings.max_new_tokens)))
+            device.settle()
             began = perf_counter()
             result = device.read(send(device, params, plan, leave_at=settings.slots + 1))
             self._chooser.learn(plan, everyone_B, result, perf_counter() - began)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.rollout import costs, exact, shapes, speed
+from benchmarks.rollout import costs, exact, lengths, shapes, speed
 from benchmarks.rollout.workload import open_workload
 from ngramrl_jax.evidence.subject import Effort
 
@@ -79,6 +79,20 @@ def test_the_table_of_costs_is_one_line_a_length(capsys):
     assert cells[0]["vs_plain"] == 1.0
     costs.show(cells, "small")
     assert "vs plain" in capsys.readouterr().out
+
+
+def test_the_study_of_draft_length_is_one_line_a_length(capsys):
+    options = lengths.DEFAULTS | {"lengths": "1,3", "rows": "2", "prompts": "1", "repeats": 1}
+    options["trace"] = "synthetic"
+    (cell,) = lengths.study(options)
+    assert list(cell["arms"]) == ["plain", "again", "k1", "k3"]
+    one, three = cell["arms"]["k1"], cell["arms"]["k3"]
+    assert one["tokens_per_forward"] <= min(2.0, three["tokens_per_forward"])
+    capsys.readouterr()
+    lengths.show([cell], "small")
+    assert "accepted" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="lengths: found '0,3'"):
+        lengths.study(options | {"lengths": "0,3"})
 
 
 def test_no_setting_changes_a_token(capsys):

@@ -1,5 +1,6 @@
 """A chosen draft length changes no token, compiles few programs and learns from shadow drafts."""
 
+import time
 from dataclasses import replace
 
 import jax.numpy as jnp
@@ -179,3 +180,20 @@ def test_what_shadow_drafts_tell_is_the_acceptance_of_real_ones():
     assert foretold == pytest.approx(real, abs=0.08)
     assert 0.2 < real < 0.98
     assert kept_M.sum() / tried_M.sum() > real + 0.1
+
+
+def test_what_prompts_and_admissions_take_is_no_cost_of_a_round(monkeypatch):
+    """A slow prompt is not charged to the round behind it; a slow round, the fault, is."""
+    machine, taken = engine(), {"settle": [], "read": []}
+    device, learn = machine._device, machine._chooser.learn
+    for where, seconds in taken.items():
+        slow = getattr(device, where)
+        with monkeypatch.context() as patch:
+            patch.setattr(device, where, lambda *of, slow=slow: (time.sleep(0.2), slow(*of))[1])
+            patch.setattr(
+                machine._chooser,
+                "learn",
+                lambda *told, seconds=seconds: (seconds.append(told[3]), learn(*told)),
+            )
+            machine.generate(TABLE, requests(1, 2), seed=0, step=0, policy_version=0)
+    assert min(taken["settle"]) < 0.2 <= min(taken["read"])
