@@ -29,6 +29,7 @@ import os
 import sys
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -205,8 +206,9 @@ def measure(bench: Workbench, config: RunConfig, rows: int, options: Any) -> dic
 
 def start_timing(arms: list[Arm], look_up: float) -> None:
     """Look-ups take that share of the device's round from now on; what was measured is dropped."""
-    timelines = [counters.timeline for counters in arms[0].counters]
-    round_s = median(t.done - t.dispatched for timeline in timelines for t in timeline)
+    # With `device` one round follows on the other; a device that has slept is slower.
+    dones = [[times.done for times in counters.timeline] for counters in arms[-1].counters]
+    round_s = median(after - before for done in dones for before, after in pairwise(done))
     for arm in arms:
         if isinstance(arm.drafter, RecordedDrafter):
             arm.drafter.look_up_s = look_up * round_s
