@@ -41,7 +41,7 @@ from benchmarks.peers.serving import Job  # noqa: E402
 from models.exporting import export_checkpoint  # noqa: E402
 from train.chat import open_codec  # noqa: E402
 from train.command import fail_in_one_line  # noqa: E402
-from train.config import load_config  # noqa: E402
+from train.config_file import load_config  # noqa: E402
 from train.metrics import describe_environment, to_json  # noqa: E402
 from train.prompts import encode_prompts  # noqa: E402
 from train.tasks.registry import open_task  # noqa: E402

@@ -15,7 +15,7 @@ from models.policy import Params  # noqa: E402
 from ngramrl_jax.rollout.engine import RolloutEngine  # noqa: E402
 from ngramrl_jax.types import RolloutRequest, Sampling  # noqa: E402
 from train.command import use_compilation_cache  # noqa: E402
-from train.config import load_config  # noqa: E402
+from train.config_file import load_config  # noqa: E402
 from train.workbench import load_policy, plain_engine, training_engine  # noqa: E402
 
 
