@@ -171,12 +171,11 @@ class ChosenLength:
     def learn(self, plan: Plan, running_B: BoolArray, result: RoundResult, seconds: float) -> None:
         """The cost of a round, and which of the drafts' tokens were, or would have been, kept."""
         assert plan.choice is not None
-        committed = int(result.count_B.sum())
-        if not plan.rung.draft_tokens:
-            # A round in which every running row commits a token, rows that end early paid for.
-            seconds *= float(running_B.sum()) / max(committed, 1)
-        if committed:
-            self._length.costs.record(plan.choice.rung, plan.live, seconds)
+        rounds = int(plan.rounds_B(running_B, result).max())
+        if rounds:
+            # Rows that end in a plain dispatch are not charged to it: what the others run is not
+            # longer for them, and drafted rounds are chosen for fewer rows then as well.
+            self._length.costs.record(plan.choice.rung, plan.live, seconds / rounds)
         if plan.rung.draft_tokens:
             kept_B, drafted_B = result.kept_B, plan.cut_B
         else:
