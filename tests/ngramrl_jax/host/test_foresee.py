@@ -262,6 +262,7 @@ def test_what_is_asked_last_counts():
     flight_BK, flown_B, room_B = in_flight(drafter, [9, 9, 9])
     first = drafter.outcomes(flight_BK, flown_B, room_B)
     kept = deepcopy(first)
+    drafter.outcomes((flight_BK + 1) % 4, flown_B, room_B)
     again = drafter.outcomes(np.zeros_like(flight_BK), flown_B, np.zeros_like(room_B))
     assert not again.mass_BTX.any()
     for one, other in zip(first, kept, strict=True):
