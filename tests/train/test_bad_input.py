@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -19,35 +20,8 @@ from train.workbench import open_workbench
 
 TRAIN, EVALUATE, SFT = "train/train.py", "train/evaluate.py", "train/sft.py"
 BENCH, CHECK = "benchmarks/rollout/speed.py", "train/check.py"
-OWN = """
-from train.tasks.base import Item, Score, Task
-
-class Mine(Task):
-    accuracy_part = "right"
-    text = "SELECT"
-
-    def __init__(self):
-        self.train_items = [Item(0, None), Item(1, None)]
-
-    def prompt(self, item):
-        return self.text
-
-    def score(self, items, texts):
-        return [Score(1.0, {"right": 1.0}) for _ in items]
-
-class Silent(Mine):
-    text = ""
-
-class Number(Mine):
-    text = 3
-
-class Half(Mine):
-    text = "half a pair: \\ud800"
-
-class Raising(Mine):
-    def prompt(self, item):
-        return 1 // item.index
-"""
+TASKS = Path(__file__).parents[1] / "support" / "mistaken_tasks.py"
+RAISES = TASKS.read_text().splitlines().index("        return 1 // item.index") + 1
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +39,7 @@ def template(repository, tmp_path_factory):
     for name in ("train", "test"):
         write_lines(folder / "data" / f"{name}.jsonl", examples)
     shutil.copytree(repository / "data" / "checkpoints" / "tiny", folder / "tiny")
-    (folder / "own.py").write_text(OWN)
+    shutil.copy(TASKS, folder / "own.py")
     return folder
 
 
@@ -131,8 +105,7 @@ OVERRIDES = [
     (
         "task={folder}/own.py:Raising",
         "/own.py:Raising.prompt, item 0: found ZeroDivisionError: integer division or modulo by "
-        f"zero (own.py, line {OWN.splitlines().index('        return 1 // item.index') + 1}), "
-        "allowed: a text",
+        f"zero (own.py, line {RAISES}), allowed: a text",
     ),
     ("rollout.max_prompt_tokens=3", "no prompt is that short"),
 ]
