@@ -135,8 +135,9 @@ def test_gradient_is_that_of_log_softmax():
 def test_first_argmax():
     scores = jnp.array([[0.0, 2.0, 2.0], [-jnp.inf] * 3, [jnp.nan] * 3])
     assert first_argmax(scores).tolist() == [1, 0, 2]
-    many = np.round(np.random.default_rng(0).normal(size=(2, 50, 4096))).astype(np.float32)
-    np.testing.assert_array_equal(first_argmax(jnp.asarray(many)), many.argmax(-1))
+    for vocab in (2048, 4096, 5003):  # fewer blocks than ids in one, as many, and more
+        many = np.round(np.random.default_rng(0).normal(size=(2, 50, vocab))).astype(np.float32)
+        np.testing.assert_array_equal(first_argmax(jnp.asarray(many)), many.argmax(-1))
 
 
 @pytest.mark.parametrize("vocab", [4, 2048, 4096, 5003, 49_152])
