@@ -3,16 +3,23 @@
 import numpy as np
 
 
-def steps_per_epoch(items: int, per_step: int) -> int:
+def steps_per_epoch(items: int, per_step: int, too_long: int = 0) -> int:
     """Whole steps of an epoch; `left_over` items wait for the next epoch's order.
+
+    Args:
+        items: Training prompts.
+        per_step: Those of a step.
+        too_long: Further ones that were left out; a message tells.
 
     Raises:
         ValueError: Fewer items than a step takes.
     """
     if items < per_step:
+        longer = f", and {too_long} longer than rollout.max_prompt_tokens"
+        left_out = longer if too_long else ""
         raise ValueError(
             f"train.prompts_per_step: found {per_step}, allowed: at most {items}; "
-            f"you have {items} training prompt{'s' * (items != 1)}"
+            f"you have {items} training prompt{'s' * (items != 1)}{left_out}"
         )
     return items // per_step
 

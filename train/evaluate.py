@@ -43,7 +43,10 @@ def evaluate_folder(folder: Path, overrides: list[str]) -> None:
     try:
         bench = open_workbench(config, task)
         if not any(bench.heldout.values()):
-            raise ValueError(f"{config.data.path}: found no held-out prompts, allowed: some")
+            raise ValueError(
+                f"{config.data.path}: found no held-out prompts, allowed: data with some, such as "
+                "a folder with train.jsonl and heldout_<name>.jsonl"
+            )
         params = _newest(folder, config, bench) if stored.is_file() else bench.params
         scores = Judge(bench, config)(params)
         print("accuracy (Wilson's 95 % interval), items:")

@@ -14,6 +14,7 @@ from models.config import ModelConfig
 from train.config import RunConfig
 from train.data_order import left_over
 from train.evaluation import Judge, outcomes
+from train.inputs import note_inputs
 from train.interrupt import Interrupted, deferred
 from train.metrics import HELD_OUT, MetricsWriter, Row, describe_environment, read_rows, summarise
 from train.processes import exchange, is_first
@@ -85,8 +86,10 @@ class _Run:
 
     def go(self) -> dict[str, Any]:
         refusals = self._resume()
+        changed: list[str] = []
         if is_first():
             self._folder.create()
+            changed = note_inputs(self._folder, self._config)
         with (
             closing(self._folder.checkpoints),
             self._open_trace() as self._trace,
@@ -95,6 +98,8 @@ class _Run:
             TrainingProgress(self._total, self._done, quiet=self._quiet) as progress,
         ):
             progress.note(self._welcome())
+            for name in changed:
+                progress.note(f"{name} has changed since the run began: steps from here use it")
             try:
                 # Several processes must agree to stop; they do where they exchange rollouts.
                 with deferred() if jax.process_count() > 1 else nullcontext():

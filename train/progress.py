@@ -102,6 +102,7 @@ def status_line(row: Mapping[str, Any]) -> str:
         ("epoch {:d}", row.get("epoch")),
         ("reward {:.2f}", row.get("reward_mean")),
         *((f"{label(name)} {{:.2f}}", row[name]) for name in part),
+        ("killed {:.0%}", row.get("killed_frac") or None),
         ("TPF {:.2f}", row.get("tokens_per_forward")),
         ("{:,.0f} rollout tokens/s", row.get("rollout_tokens_per_s")),
     ]

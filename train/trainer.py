@@ -116,7 +116,9 @@ class Trainer:
     @property
     def steps_per_epoch(self) -> int:
         """Steps in which every training prompt comes up once."""
-        return steps_per_epoch(len(self._bench.train), self._config.train.prompts_per_step)
+        prompts = len(self._bench.train)
+        too_long = len(self._bench.task.train_items) - prompts
+        return steps_per_epoch(prompts, self._config.train.prompts_per_step, too_long)
 
     def warm_up(self) -> None:
         """Compiles the rollout programs, so that no compilation lands inside a rollout."""
