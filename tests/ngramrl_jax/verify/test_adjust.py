@@ -19,7 +19,9 @@ def probs_of(logits, sampling):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0, 2.0])
-@pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (3, 1.0), (0, 0.7), (5, 0.6), (100, 0.95)])
+@pytest.mark.parametrize(
+    ("top_k", "top_p"), [(0, 1.0), (1, 1.0), (3, 1.0), (0, 0.7), (5, 0.6), (100, 0.95)]
+)
 def test_equals_the_oracle(temperature, top_k, top_p):
     """Logits with many exact ties, so that every edge is settled by id."""
     sampling = Sampling(temperature, top_k, top_p)

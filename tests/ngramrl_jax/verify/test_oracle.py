@@ -54,6 +54,11 @@ def law_of_round(p, q, draft, length, one_hot):
     return oracle.round_law(probs, np.array(draft), length, q_KV)
 
 
+def test_one_id_kept_is_the_best():
+    law = oracle.adjusted_probs(np.array([0.5, 2.0, 2.0, -1.0]), Sampling(top_k=1))
+    assert law.tolist() == [0.0, 1.0, 0.0, 0.0]
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_chosen_draft_leaves_the_law_alone(seed):
     """Every draft, ids outside the vocabulary included, at every length: equal within 1e-12."""
