@@ -50,7 +50,12 @@ TESTS = {
         f"{ENGINE}/test_forced.py",
     ],
     "ngramrl_jax/verify/keyed.py": [f"{VERIFY}/test_keyed.py", *VERIFIERS],
-    "ngramrl_jax/verify/oracle.py": [f"{VERIFY}/test_oracle.py", *VERIFIERS],
+    "ngramrl_jax/verify/oracle.py": [
+        f"{VERIFY}/test_oracle.py",
+        f"{VERIFY}/test_adjust.py::test_equals_the_oracle",
+        f"{VERIFY}/test_tree.py::test_the_walk_is_the_oracles",
+        *VERIFIERS,
+    ],
     "ngramrl_jax/verify/rejection.py": VERIFIERS,
     "ngramrl_jax/verify/threefry.py": [
         f"{VERIFY}/test_keyed.py::test_the_words_are_those_of_jax[shape1]",
