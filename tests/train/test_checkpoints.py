@@ -79,11 +79,13 @@ def test_where_no_checkpoint_is_whole_nothing_is_deleted(three, tmp_path):
 
 @pytest.fixture
 def held_up(monkeypatch):
-    """Checkpoints do not get their names before this event."""
+    """Checkpoints do not get their names before this event; `written` says that one could."""
     go_on = threading.Event()
+    go_on.written = threading.Event()
     complete = Checkpoints._complete
 
     def wait_and_complete(self, *args):
+        go_on.written.set()
         assert go_on.wait(60)
         complete(self, *args)
 
@@ -153,6 +155,7 @@ def test_a_write_that_fails_is_reported_once_and_leaves_the_one_before(
 def test_where_another_process_fails_nobody_waits_for_its_part(tmp_path, held_up, monkeypatch):
     checkpoints = Checkpoints(tmp_path / "checkpoints")
     checkpoints.save(2, state(2), history(2))
+    assert held_up.written.wait(60)  # Orbax, too, asks how many processes there are
     turns = []
 
     def exchange(work):
