@@ -59,6 +59,11 @@ def test_one_id_kept_is_the_best():
     assert law.tolist() == [0.0, 1.0, 0.0, 0.0]
 
 
+def test_a_mass_that_is_reached_exactly_is_enough():
+    law = oracle.adjusted_probs(np.zeros(4), Sampling(top_p=0.5))
+    assert law.tolist() == [0.5, 0.5, 0.0, 0.0]
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_chosen_draft_leaves_the_law_alone(seed):
     """Every draft, ids outside the vocabulary included, at every length: equal within 1e-12."""
