@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from ngramrl_jax.host import log as logs
 from ngramrl_jax.host.checks import as_id, as_token_ids, at_least
 from ngramrl_jax.host.laws import Laws, laws_of, no_laws
-from ngramrl_jax.host.snapshot import Snapshot, Stored, from_arrays, to_arrays
+from ngramrl_jax.host.snapshot import SIZES, Snapshot, Stored, from_arrays, to_arrays, unused
 from ngramrl_jax.types import BestTokens, Int32Array
 
 # Python's own objects around one stored rollout, measured with tracemalloc (a test repeats it).
@@ -128,12 +128,14 @@ class History:
         size_R = np.array([rollout.size for rollout in living], np.int32)
         tokens_X, laws_X, ids_M, probs_M = logs.gathered(self.log, begin_R, size_R)
         laws = Laws(laws_X, ids_M, probs_M)
-        return to_arrays(prompt_id_R, step_R, size_R, tokens_X, laws)
+        sizes = np.array([self.log.tokens_C.size, *self.log.used], np.int32)
+        return to_arrays(prompt_id_R, step_R, size_R, tokens_X, laws) | {SIZES: sizes}
 
     def restore(self, snapshot: Mapping[str, ArrayLike]) -> None:
         """Replaces everything stored.
 
-        A smaller window or budget than that of the snapshot keeps the newest.
+        A smaller window or budget than that of the snapshot keeps the newest. With the same ones
+        the log is as large and as full as it was, so that it is cleared and grows at the same times.
 
         Raises:
             ValueError: An array is missing, holds what no snapshot holds, or does not fit the
@@ -142,8 +144,14 @@ class History:
         rollouts = from_arrays(snapshot)
         with self.lock:
             self._clear()
+            if (sizes := unused(snapshot)) and self._holds(*sizes):
+                self.log = logs.allocate_behind(*sizes)
         for rollout in rollouts:
             self._add(rollout)
+
+    def _holds(self, capacity: int, gap: int, entries: int) -> bool:
+        within = 0 <= gap <= capacity and 0 <= entries <= logs.ENTRIES * capacity
+        return within and capacity <= self._most_positions(1)
 
     def _add(self, new: Stored) -> None:
         if self.window == 0:

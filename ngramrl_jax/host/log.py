@@ -77,6 +77,15 @@ def allocate(capacity: int) -> Log:
     )
 
 
+def allocate_behind(capacity: int, gap: int, entries: int) -> Log:
+    """An empty log whose first positions and entries are in use, by nobody."""
+    log = allocate(capacity)
+    log.tokens_C[:gap] = START
+    log.law_C[gap] = entries
+    log.used[:] = gap, entries
+    return log
+
+
 @kernel
 def bucket_of(text_S, start, end, gram, owner, buckets):
     """Bucket of the last `gram` tokens of START + `text_S[start:end]`, or of all where fewer."""

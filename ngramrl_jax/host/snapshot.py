@@ -29,6 +29,9 @@ _NAMES = (
 )
 
 
+SIZES = "log_sizes"  # capacity of the log, its positions and its entries in use
+
+
 class Stored(NamedTuple):
     """One rollout of a history."""
 
@@ -70,6 +73,19 @@ def from_arrays(snapshot: Mapping[str, ArrayLike]) -> Iterator[Stored]:
     law_ends_X = np.cumsum(arrays["laws_X"])
     ends_R = np.cumsum(arrays["length_R"])
     return (_rollout(arrays, r, ends_R, law_ends_X) for r in range(1, ends_R.size))
+
+
+def unused(snapshot: Mapping[str, ArrayLike]) -> tuple[int, int, int] | None:
+    """Capacity of the log, and the positions and entries in it that no rollout of a snapshot uses.
+
+    None where the snapshot does not say, as those of earlier versions, or says what cannot be.
+    """
+    sizes = np.asarray(snapshot.get(SIZES, ()))
+    if sizes.shape != (3,) or sizes.dtype.kind not in "iu":
+        return None
+    capacity, used, entries = (int(size) for size in sizes)
+    length_R, ids_M = (np.asarray(snapshot[name])[1:] for name in ("length_R", "law_ids_M"))
+    return capacity, used - int(length_R.sum()) - length_R.size, entries - ids_M.size
 
 
 def _rollout(arrays: Snapshot, r: int, ends_R: NDArray, law_ends_X: NDArray) -> Stored:

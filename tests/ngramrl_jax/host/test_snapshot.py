@@ -157,6 +157,36 @@ def test_a_snapshot_begins_with_a_dummy_and_tells_the_order_of_all_prompts():
     assert snapshot["tokens_X"].tolist() == [-1, 0, 1, 1, 2, 2, 2]
 
 
+@pytest.mark.parametrize("bounds", [{}, {"window": 3}, {"max_bytes": 60_000}])
+def test_a_restored_history_takes_as_much_and_forgets_when_the_other_does(bounds):
+    """Logs are cleared and grow at the same times, whatever dead rollouts lay in them."""
+    rng = np.random.default_rng(5)
+    history, sizes = random_history(**bounds), set()
+    for step in range(60, 360):
+        restored = History(**bounds)
+        restored.restore(history.snapshot())
+        for _ in range(int(rng.integers(1, 5))):
+            tokens_N = rng.integers(0, 3, rng.integers(1, 30))
+            best = random_best(rng, tokens_N.size)
+            for one in (history, restored):
+                one.observe(step % PROMPTS, tokens_N, step, best)
+            assert restored.history_bytes == history.history_bytes
+            assert_equal(restored.snapshot(), history.snapshot())
+        sizes.add(history.history_bytes)
+    assert len(sizes) > 1
+
+
+@pytest.mark.parametrize("sizes", [[], [1], [10, -1, 0], [0, 0, 0], [-5, 9, 9], [2**31 - 1, 9, 9]])
+def test_sizes_that_cannot_be_are_left_alone(sizes):
+    history = random_history()
+    snapshot = history.snapshot() | {"log_sizes": np.array(sizes, np.int64)}
+    restored = History()
+    restored.restore(snapshot)
+    del snapshot["log_sizes"]
+    after = restored.snapshot()
+    assert_equal({name: after[name] for name in snapshot}, snapshot)
+
+
 def test_a_restored_history_forgets_in_the_same_order():
     """Over all prompts: a snapshot that lists prompt by prompt would pass every other test."""
     history = History()
