@@ -135,7 +135,7 @@ class History:
         """Replaces everything stored.
 
         A smaller window or budget than that of the snapshot keeps the newest. With the same ones
-        the log is as large and as full as it was, so that it is cleared and grows at the same times.
+        the log is as large and as full as it was, so it is cleared and grows at the same times.
 
         Raises:
             ValueError: An array is missing, holds what no snapshot holds, or does not fit the
