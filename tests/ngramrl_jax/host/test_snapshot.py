@@ -187,6 +187,27 @@ def test_sizes_that_cannot_be_are_left_alone(sizes):
     assert_equal({name: after[name] for name in snapshot}, snapshot)
 
 
+@pytest.mark.parametrize("fewer", [(1, 0), (0, 1)])
+def test_a_log_with_less_in_use_than_its_rollouts_take_cannot_be(fewer):
+    history = random_history()
+    snapshot = history.snapshot()
+    lengths, entries = snapshot["length_R"][1:], snapshot["law_ids_M"].size - 1
+    least = lengths.sum() + lengths.size, entries
+    snapshot["log_sizes"] = np.array([4096, least[0] - fewer[0], least[1] - fewer[1]], np.int32)
+    restored = History()
+    restored.restore(snapshot)
+    capacity, used, used_entries = restored.snapshot()["log_sizes"]
+    assert capacity != 4096
+    assert (used, used_entries) == least
+    assert_equal_rollouts(restored, history)
+
+
+def assert_equal_rollouts(one, other):
+    for prompt_id in range(PROMPTS):
+        for a, b in zip(one.rollouts(prompt_id), other.rollouts(prompt_id), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
 def test_a_restored_history_forgets_in_the_same_order():
     """Over all prompts: a snapshot that lists prompt by prompt would pass every other test."""
     history = History()
