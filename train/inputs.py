@@ -9,13 +9,14 @@ from typing import Any
 
 from train.config import RunConfig
 from train.run_folder import RunFolder
+from train.tasks.own_file import file_of
 
 FILE = "inputs.json"
 
 
 def input_files(config: RunConfig) -> list[Path]:
     """A user's task file and the prompts: `data.path`, or the JSON files that lie in it."""
-    files = [Path(config.task.rpartition(":")[0])] if ".py:" in config.task else []
+    files = [file_of(config.task)] if ".py:" in config.task else []
     data = Path(config.data.path)
     if data.is_dir():
         files += sorted(path for path in data.iterdir() if path.suffix in (".json", ".jsonl"))

@@ -7,6 +7,11 @@ from pathlib import Path
 from typing import Any
 
 
+def file_of(named: str) -> Path:
+    """The file that `path/to/file.py:Name` names."""
+    return Path(named.rpartition(":")[0])
+
+
 def load_name(named: str) -> Any:
     """Runs the file and returns the object.
 

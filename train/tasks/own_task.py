@@ -9,11 +9,10 @@ status 2.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from train.tasks.base import Item, Score, Task
-from train.tasks.own_file import told
+from train.tasks.own_file import file_of, told
 
 _MEMBERS = ("accuracy_part", "train_items", "heldout", "prompt", "response", "score", "close")
 
@@ -31,7 +30,7 @@ class OwnTask(Task):
     def __init__(self, named: str, make: Callable[..., Any], arguments: Sequence[Any]) -> None:
         """Makes the object of `named` and reads its items."""
         self._named = named
-        self._file = Path(named.rpartition(":")[0]).resolve()
+        self._file = file_of(named).resolve()
         with self._told("", "a task that can be made"):
             self.own = make(*arguments)
         with self._told("'s members", "those that train.tasks.base.Task lists"):

@@ -19,7 +19,7 @@ from typing import Any
 
 from train.rewards.pool import LOST, Lost, WorkerPool
 from train.tasks.base import Item, Score
-from train.tasks.own_file import load_name, told
+from train.tasks.own_file import file_of, load_name, told
 from train.tasks.records import choose, read_records
 
 Reward = Callable[[dict[str, Any], str], float]
@@ -48,7 +48,7 @@ class RewardCaller:
     """
 
     def __init__(self, named: str) -> None:
-        self._file = Path(named.rpartition(":")[0]).resolve()
+        self._file = file_of(named).resolve()
         self._broken: Outcome | None = None
         try:
             self._reward: Reward = load_name(named)
