@@ -2,11 +2,11 @@
 
 import random
 import threading
-import time
 import warnings
 
 import pytest
 
+from tests.support.clocks import thread_seconds
 from train.rewards.calls import ExpectedCall, Function, Parameter, Verdict, judge, parse_calls
 
 LAMP = Function(
@@ -162,12 +162,11 @@ INTEGER = ExpectedCall(
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_response_scores_nothing_at_once(name, tmp_path):
     text = HOSTILE[name].replace("{path}", str(tmp_path / "made"))
-    start = time.process_time()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         assert not judge(text, [INTEGER, INTEGER]).match
+        assert thread_seconds(lambda: judge(text, [INTEGER])) < 0.1  # some milliseconds in fact
         assert not judge(text, [INTEGER]).match
-    assert time.process_time() - start < 0.2  # 0.1 s each; some milliseconds in fact
     assert not told
     assert not (tmp_path / "made").exists()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.clocks import thread_seconds
 from train.rewards.numbers import (
     LONGEST_ANSWER,
     NumberJob,
@@ -152,10 +153,8 @@ def test_garbage_is_wrong_and_not_an_error(reward):
 def test_plain_answers_start_no_process_and_are_fast():
     with closing(NumberReward()) as reward:
         jobs = [NumberJob(Fraction(i), f"{i} = {i}\n#### {i % 700}") for i in range(1000)]
-        start = time.process_time()
-        scores = reward(jobs)
-        assert time.process_time() - start < 0.5  # it takes some 0.01 s
-        assert sum(score.reward for score in scores) == 700
+        assert sum(score.reward for score in reward(jobs)) == 700
+        assert thread_seconds(lambda: reward(jobs)) < 0.5  # it takes some 0.01 s
         assert reward._pool._workers == []
 
 

@@ -152,6 +152,12 @@ def test_the_reward_and_its_parts(embedded):
             }, text
 
 
+def _wall_seconds(call, *given):
+    start = time.monotonic()
+    call(*given)
+    return time.monotonic() - start
+
+
 def test_hostile_responses_score_nothing_and_leave_nothing(embedded, monkeypatch):
     monkeypatch.chdir(embedded / "databases")
     with closing(TextToSql(embedded, workers=1)) as task:
@@ -164,7 +170,8 @@ def test_hostile_responses_score_nothing_and_leave_nothing(embedded, monkeypatch
             start, cpu_start = time.monotonic(), workers_cpu_seconds()
             (score,) = task.score([item], [text])
             busy = os.getloadavg()[0] > (os.cpu_count() or 1)
-            assert time.monotonic() - start < 2.0 or busy, name
+            late = time.monotonic() - start >= 2.0 and not busy
+            assert not late or _wall_seconds(task.score, [item], [text]) < 2.0, name
             assert workers_cpu_seconds() - cpu_start < 1.5, name  # holds on any machine
             assert score.reward == 0.0, name
             killed += [text] * bool(score.faults["killed"])
