@@ -95,18 +95,19 @@ mutants: $(VENV)/.installed  ## Small faults that tests must notice, MODULE=path
 	.cache/parity/bin/pip install --quiet --disable-pip-version-check torch==2.13.0 transformers==5.24.0
 	touch $@
 
+.cache/tunix/.installed:
+	$(PYTHON3) -m venv .cache/tunix
+	.cache/tunix/bin/pip install --quiet --disable-pip-version-check google-tunix==0.1.7 jax==0.10.2 flax==0.12.8
+	touch $@
+
 parity: $(VENV)/.installed .cache/parity/.installed  ## Import and export against transformers itself, in an environment of its own
 	.cache/parity/bin/python benchmarks/parity.py
 
 draft-lengths: $(VENV)/.installed  ## Acceptance and speed by draft length, k = 1, 3, 5, 7, 16; make traces first
 	$(PY) benchmarks/rollout/lengths.py json=runs/draft_lengths.json
 
-bench-peers: $(VENV)/.installed  ## Rollouts a second beside transformers and google-tunix, in environments of their own
+bench-peers: $(VENV)/.installed .cache/parity/.installed .cache/tunix/.installed  ## Rollouts a second beside transformers and google-tunix, in environments of their own
 	test -d runs/checkpoints/smollm2_135m  # train/import_checkpoint.py makes it
-	test -d .cache/parity || ($(PYTHON3) -m venv .cache/parity && \
-	  .cache/parity/bin/pip install --quiet torch==2.13.0 transformers==5.24.0)
-	test -d .cache/tunix || ($(PYTHON3) -m venv .cache/tunix && \
-	  .cache/tunix/bin/pip install --quiet google-tunix==0.1.7 jax==0.10.2 flax==0.12.8)
 	$(PY) benchmarks/peers/compare.py
 
 docs: $(VENV)/.installed  ## Write docs/configuration.md from train/config.py
