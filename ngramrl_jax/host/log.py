@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ngramrl_jax.host.kernel import kernel
+from ngramrl_jax.host.kernel import borrowed, kernel
 from ngramrl_jax.types import Int32Array
 
 START = -1
@@ -116,6 +116,7 @@ def append(
 
     `laws_N` says how many of the M entries belong to the law of each token, see `host.laws`.
     """
+    log = borrowed(log)
     begin, entry = log.used[0], log.used[1]
     end = begin + 1 + tokens_N.size
     log.tokens_C[begin] = START
@@ -159,6 +160,7 @@ def move_together(log: Log, begin_R: Int32Array, size_R: Int32Array) -> None:
 @kernel
 def chain_all(log: Log) -> None:
     """Chains everything anew."""
+    log = borrowed(log)
     log.bucket_GH[:] = NONE
     for position in range(log.used[0] - 1):
         if log.tokens_C[position + 1] != START:

@@ -23,6 +23,7 @@ def test_a_history_may_be_observed_by_another_thread():
     Within a rollout every token is one more than the one before it, so a torn read would show; and
     none ends within a draft, behind which matches are picked up elsewhere.
     """
+    warm_up()  # no compilation within the seconds that this takes
     history = History(window=3, max_bytes=60_000)
     drafter = NgramDrafter(32, 16, history, threads=2)
     end = time.monotonic() + 1.5
@@ -54,12 +55,10 @@ def test_a_history_may_be_observed_by_another_thread():
     assert min(observed[0], asked, drafted) >= 10
 
 
-@compiled
-def test_the_kernels_release_the_gil():
-    """Another thread goes on while a long rollout is being stored."""
-    warm_up()
+def ticks_while_storing(tokens):
+    """How often another thread got on in the middle of storing a long rollout."""
     history = History()
-    rollout = np.random.default_rng(0).integers(0, 1000, 1_000_000)
+    rollout = np.random.default_rng(0).integers(0, 1000, tokens)
     times = []
 
     def insert():
@@ -74,8 +73,19 @@ def test_the_kernels_release_the_gil():
         ticks.append(time.perf_counter())
         time.sleep(0.001)
     begin, end = times
-    middle = [t for t in ticks if begin + 0.3 * (end - begin) < t < begin + 0.7 * (end - begin)]
-    assert len(middle) >= 5
+    share = [(tick - begin) / (end - begin) for tick in ticks]
+    return sum(0.3 < at < 0.7 for at in share)
+
+
+@compiled
+def test_the_kernels_release_the_gil():
+    """Another thread goes on while a long rollout is being stored.
+
+    A kernel that kept the lock would let it through never. On a crowded machine it waits for a
+    core as well: then another try has to do.
+    """
+    warm_up()
+    assert any(ticks_while_storing(2_000_000) >= 3 for _ in range(10))
 
 
 def test_the_host_core_loads_no_jax():
