@@ -18,8 +18,11 @@ from models import cache as kv
 from models.attention import AttentionName, attention, attention_in_chunks
 from models.config import ModelConfig
 from models.layers import INIT_SCALE, Block, Linear, RMSNorm
+from models.recompute import recomputed_layers
 from models.rope import rope_phases
 from models.tree import tree_mask
+
+LONG_ROW = 512  # tokens from which on a row that is trained on goes through layers in pieces
 
 
 class Qwen3(nnx.Module):
@@ -74,7 +77,9 @@ class Qwen3(nnx.Module):
 
         Args:
             tokens_BT: int32 ids.
-            remat: Recompute each layer in the backward pass instead of keeping what it made.
+            remat: Recompute each layer in the backward pass instead of keeping what it made. Rows
+                of `LONG_ROW` tokens or more also go through attention and the feed-forward layer
+                in pieces, since there a layer's own activations outgrow its weights.
             place: Says how `[B, T, D]` between two layers lies on a mesh.
 
         Returns:
@@ -85,16 +90,21 @@ class Qwen3(nnx.Module):
         phases = self._phases(position_1T)
         mask_1TT = position_1T[:, None, :] <= position_1T[:, :, None]
         structure, state_L = nnx.split(self.layers)
-        attend = attention_in_chunks if remat else attention
+        in_pieces = remat and T >= LONG_ROW
+        attend = attention_in_chunks if in_pieces else attention
 
-        def step(x_BTD: jax.Array, state: nnx.State) -> tuple[jax.Array, None]:
+        def step(x_BTD: jax.Array, state: nnx.State) -> jax.Array:
             block = nnx.merge(structure, state)
             query, key, value = block.project(x_BTD, *phases)
-            return place(block.finish(x_BTD, attend(query, key, value, mask_1TT))), None
+            attended = attend(query, key, value, mask_1TT)
+            return place(block.finish(x_BTD, attended, in_slices=in_pieces))
 
+        x_BTD = place(self._embed(tokens_BT))
+        if in_pieces:
+            return self.norm(recomputed_layers(step, x_BTD, state_L))
         # a scan needs no guard against common-subexpression elimination, and is faster without
         layer = jax.checkpoint(step, prevent_cse=False) if remat else step
-        x_BTD, _ = jax.lax.scan(layer, place(self._embed(tokens_BT)), state_L)
+        x_BTD, _ = jax.lax.scan(lambda x, state: (layer(x, state), None), x_BTD, state_L)
         return self.norm(x_BTD)
 
     def cached_hidden(

@@ -1,0 +1,58 @@
+"""The gated feed-forward layer in slices of its width, for training.
+
+Slices of the width rather than of the tokens: every weight is then used by one slice, and so is
+gathered over fsdp, and gets its gradient, once. Chunks of tokens would gather all weights again in
+every chunk, and add up as many gradients.
+
+Legend: B rows, T tokens of a forward, D model width, F feed-forward width, N slices of S = F / N.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+SLICES = 4  # N
+
+
+def feed_forward_in_slices(
+    x_BTD: jax.Array, gate_DF: jax.Array, up_DF: jax.Array, down_FD: jax.Array
+) -> jax.Array:
+    """`(silu(x gate) * (x up)) down`, with `[B, T, F / SLICES]` of it at a time.
+
+    The backward pass computes each slice again, as a layer that is recomputed would have to
+    anyway, and holds no more of it either. A width that is no multiple is one slice.
+
+    Args:
+        x_BTD: In the compute dtype; sums over slices are float32, in both directions.
+        gate_DF: Weights, cast to the compute dtype.
+        up_DF: Weights.
+        down_FD: Weights.
+
+    Returns:
+        `[B, T, D]` in the dtype of x.
+    """
+    dtype, F = x_BTD.dtype, gate_DF.shape[1]
+    N = SLICES if F % SLICES == 0 else 1
+    wide_BTD = x_BTD.astype(jnp.float32)
+
+    # A slice is every N-th column: where F is split over devices, each has its part of every slice.
+    def columns(weight_DF: jax.Array) -> jax.Array:
+        return weight_DF.astype(dtype).reshape(-1, F // N, N).transpose(2, 0, 1)
+
+    # in a scan, recomputation needs no guard against common-subexpression elimination
+    @partial(jax.checkpoint, prevent_cse=False)
+    def one(wide_BTD: jax.Array, weights: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        gate_DS, up_DS, down_DS = weights
+        x_BTD = wide_BTD.astype(dtype)
+        fed_BTS = jax.nn.silu(x_BTD @ gate_DS) * (x_BTD @ up_DS)
+        return jnp.einsum("bts,ds->btd", fed_BTS, down_DS, preferred_element_type=jnp.float32)
+
+    def add(
+        sum_BTD: jax.Array, weights: tuple[jax.Array, jax.Array, jax.Array]
+    ) -> tuple[jax.Array, None]:
+        return sum_BTD + one(wide_BTD, weights), None
+
+    weights_N = (columns(gate_DF), columns(up_DF), columns(down_FD.T))
+    sum_BTD, _ = jax.lax.scan(add, jnp.zeros_like(wide_BTD), weights_N)
+    return sum_BTD.astype(dtype)

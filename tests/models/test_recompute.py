@@ -1,0 +1,140 @@
+"""Layers in parts and feed-forward layers in slices: the same gradients in less memory."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from models.feed_forward import SLICES, feed_forward_in_slices
+from models.policy import Qwen3Policy
+from models.qwen3 import LONG_ROW
+from models.recompute import recomputed_layers
+
+
+def layer(x_BTD, weights):
+    mapped = [x_BTD @ weight_DK for weight_DK in weights["columns"]]
+    return x_BTD + jnp.tanh(jnp.concatenate(mapped, -1)) * weights["scale_D"].reshape(1, 1, -1)
+
+
+def scanned_layers(step, x_BTD, weights_L):
+    """What JAX makes of it: all inputs and all gradients at the same time."""
+    step = jax.checkpoint(step, prevent_cse=False)
+    return jax.lax.scan(lambda x, weights: (step(x, weights), None), x_BTD, weights_L)[0]
+
+
+def stack(layers, tokens=8, width=16):
+    keys = jax.random.split(jax.random.key(layers), 10)
+    shape = (layers, width, width // 8)
+    weights_L = {
+        "columns": [jax.random.normal(key, shape) * width**-0.5 for key in keys[:8]],
+        "scale_D": jax.random.normal(keys[8], (layers, width)),
+    }
+    return jax.random.normal(keys[9], (2, tokens, width)), weights_L
+
+
+def assert_close(got, wanted, **tolerance):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **tolerance), got, wanted)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3, 7, 8, 20])
+def test_parts_change_neither_value_nor_gradients(layers):
+    def loss(run, *arguments):
+        return jnp.sum(jnp.sin(run(layer, *arguments)))
+
+    got, wanted = (
+        jax.jit(jax.value_and_grad(partial(loss, run), (0, 1)))(*stack(layers))
+        for run in (recomputed_layers, scanned_layers)
+    )
+    assert_close(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_inputs_of_layers_go_as_their_gradients_come():
+    layers, tokens, width = 32, 32, 128  # weights outweigh inputs, as they do in models
+    shapes = jax.eval_shape(partial(stack, layers, tokens, width))
+
+    def scratch(run):
+        def norm(x_BTD, weights_L):
+            grads = jax.grad(lambda w: jnp.sum(jnp.sin(run(layer, x_BTD, w))))(weights_L)
+            return optax.tree.norm(grads)
+
+        return jax.jit(norm).lower(*shapes).compile().memory_analysis().temp_size_in_bytes
+
+    inputs, gradients = 4 * layers * 2 * tokens * width, 4 * layers * width * width
+    planted = scratch(scanned_layers)
+    assert planted > gradients + inputs
+    assert scratch(recomputed_layers) < planted - 0.5 * inputs
+
+
+def feed(x_BTD, gate_DF, up_DF, down_FD):
+    return (jax.nn.silu(x_BTD @ gate_DF) * (x_BTD @ up_DF)) @ down_FD
+
+
+def feed_arguments(tokens, width, inner, dtype=jnp.float32):
+    shapes = [(2, tokens, width), (width, inner), (width, inner), (inner, width)]
+    keys = jax.random.split(jax.random.key(0), 4)
+    return [
+        jax.random.normal(key, shape, dtype) * shape[-2] ** -0.5
+        for key, shape in zip(keys, shapes, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("inner", [24, 25])  # a multiple of the slices, and none
+def test_slices_change_neither_value_nor_gradients(inner):
+    def loss(run, *arguments):
+        return jnp.sum(jnp.sin(run(*arguments)))
+
+    got, wanted = (
+        jax.value_and_grad(partial(loss, run), (0, 1, 2, 3))(*feed_arguments(8, 16, inner))
+        for run in (feed_forward_in_slices, feed)
+    )
+    assert_close(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_slices_are_added_up_in_float32():
+    """In bfloat16 they are no further from float32 than the whole product is."""
+    arguments = feed_arguments(64, 32, 512)
+    narrow = [x.astype(jnp.bfloat16) for x in arguments]
+
+    def gradient_of_x(run, arguments):
+        x, *weights = arguments
+        with jax.numpy_dtype_promotion("standard"):
+            return jax.grad(lambda x: jnp.sum(jnp.float32(run(x, *weights)) ** 2))(x)
+
+    exact = gradient_of_x(feed, arguments)
+
+    def error(run):
+        return float(jnp.abs(gradient_of_x(run, narrow).astype(jnp.float32) - exact).mean())
+
+    assert feed_forward_in_slices(*narrow).dtype == jnp.bfloat16
+    assert error(feed_forward_in_slices) < 1.05 * error(feed)
+
+
+def test_a_slice_exists_at_a_time():
+    tokens, width, inner = 512, 16, 256
+    shapes = jax.eval_shape(partial(feed_arguments, tokens, width, inner))
+
+    def scratch(run):
+        loss = jax.checkpoint(lambda *xs: jnp.sum(jnp.sin(run(*xs))))
+        gradient = jax.jit(jax.grad(loss, (0, 1, 2, 3)))
+        return gradient.lower(*shapes).compile().memory_analysis().temp_size_in_bytes
+
+    assert scratch(feed_forward_in_slices) < 1.5 / SLICES * scratch(feed)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_long_row_in_pieces_has_the_gradients_of_a_whole_one(small, tied):
+    policy = Qwen3Policy(replace(small, tie_word_embeddings=tied))
+    params = jax.jit(policy.init_params)(jax.random.key(0))
+    tokens_BT = jax.random.randint(jax.random.key(1), (1, LONG_ROW), 0, policy.vocab_size)
+
+    def loss(params, remat):
+        hidden = policy.hidden(params, tokens_BT, remat=remat)
+        return jax.nn.logsumexp(policy.logits(params, hidden), axis=-1).mean()
+
+    gradient = jax.jit(jax.value_and_grad(loss), static_argnums=1)
+    assert "custom_vjp" in str(jax.make_jaxpr(loss, static_argnums=1)(params, True))
+    assert_close(gradient(params, True), gradient(params, False), rtol=1e-4, atol=1e-6)
