@@ -18,7 +18,7 @@ from models import cache as kv
 from models.attention import AttentionName, attention, attention_in_chunks
 from models.config import ModelConfig
 from models.layers import INIT_SCALE, Block, Linear, RMSNorm
-from models.recompute import recomputed_layers
+from models.parts import layers_in_parts, parts_pay
 from models.rope import rope_phases
 from models.tree import tree_mask
 
@@ -100,8 +100,8 @@ class Qwen3(nnx.Module):
             return place(block.finish(x_BTD, attended, in_slices=in_pieces))
 
         x_BTD = place(self._embed(tokens_BT))
-        if in_pieces:
-            return self.norm(recomputed_layers(step, x_BTD, state_L))
+        if in_pieces and parts_pay(x_BTD, state_L):
+            return self.norm(layers_in_parts(step, x_BTD, state_L))
         # a scan needs no guard against common-subexpression elimination, and is faster without
         layer = jax.checkpoint(step, prevent_cse=False) if remat else step
         x_BTD, _ = jax.lax.scan(lambda x, state: (layer(x, state), None), x_BTD, state_L)
