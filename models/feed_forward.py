@@ -2,7 +2,8 @@
 
 Slices of the width rather than of the tokens: every weight is then used by one slice, and so is
 gathered over fsdp, and gets its gradient, once. Chunks of tokens would gather all weights again in
-every chunk, and add up as many gradients.
+every chunk, and add up as many gradients. A width that tensor splits stays whole: it exists in
+slices already, and each of ours would be added up over the devices.
 
 Legend: B rows, T tokens of a forward, D model width, F feed-forward width, N slices of S = F / N.
 """
@@ -32,27 +33,27 @@ def feed_forward_in_slices(
     Returns:
         `[B, T, D]` in the dtype of x.
     """
-    dtype, F = x_BTD.dtype, gate_DF.shape[1]
+    dtype, (D, F) = x_BTD.dtype, gate_DF.shape
     N = SLICES if F % SLICES == 0 else 1
     wide_BTD = x_BTD.astype(jnp.float32)
-
-    # A slice is every N-th column: where F is split over devices, each has its part of every slice.
-    def columns(weight_DF: jax.Array) -> jax.Array:
-        return weight_DF.astype(dtype).reshape(-1, F // N, N).transpose(2, 0, 1)
 
     # in a scan, recomputation needs no guard against common-subexpression elimination
     @partial(jax.checkpoint, prevent_cse=False)
     def one(wide_BTD: jax.Array, weights: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-        gate_DS, up_DS, down_DS = weights
+        gate_DS, up_DS, down_SD = weights
         x_BTD = wide_BTD.astype(dtype)
         fed_BTS = jax.nn.silu(x_BTD @ gate_DS) * (x_BTD @ up_DS)
-        return jnp.einsum("bts,ds->btd", fed_BTS, down_DS, preferred_element_type=jnp.float32)
+        return jnp.matmul(fed_BTS, down_SD, preferred_element_type=jnp.float32)
 
     def add(
         sum_BTD: jax.Array, weights: tuple[jax.Array, jax.Array, jax.Array]
     ) -> tuple[jax.Array, None]:
         return sum_BTD + one(wide_BTD, weights), None
 
-    weights_N = (columns(gate_DF), columns(up_DF), columns(down_FD.T))
+    gate_NDS, up_NDS = (
+        weight_DF.astype(dtype).reshape(D, N, F // N).swapaxes(0, 1)
+        for weight_DF in (gate_DF, up_DF)
+    )
+    weights_N = (gate_NDS, up_NDS, down_FD.astype(dtype).reshape(N, F // N, D))
     sum_BTD, _ = jax.lax.scan(add, jnp.zeros_like(wide_BTD), weights_N)
     return sum_BTD.astype(dtype)

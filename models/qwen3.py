@@ -68,6 +68,7 @@ class Qwen3(nnx.Module):
         tokens_BT: jax.Array,
         *,
         remat: bool = False,
+        split_width: bool = False,
         place: Callable[[jax.Array], jax.Array] = lambda x: x,
     ) -> jax.Array:
         """Hidden states of whole rows, from position 0 on, without a cache.
@@ -80,6 +81,8 @@ class Qwen3(nnx.Module):
             remat: Recompute each layer in the backward pass instead of keeping what it made. Rows
                 of `LONG_ROW` tokens or more also go through attention and the feed-forward layer
                 in pieces, since there a layer's own activations outgrow its weights.
+            split_width: Whether a mesh splits the width of the feed-forward layer, which then is in
+                pieces already.
             place: Says how `[B, T, D]` between two layers lies on a mesh.
 
         Returns:
@@ -91,13 +94,14 @@ class Qwen3(nnx.Module):
         mask_1TT = position_1T[:, None, :] <= position_1T[:, :, None]
         structure, state_L = nnx.split(self.layers)
         in_pieces = remat and T >= LONG_ROW
+        in_slices = in_pieces and not split_width
         attend = attention_in_chunks if in_pieces else attention
 
         def step(x_BTD: jax.Array, state: nnx.State) -> jax.Array:
             block = nnx.merge(structure, state)
             query, key, value = block.project(x_BTD, *phases)
             attended = attend(query, key, value, mask_1TT)
-            return place(block.finish(x_BTD, attended, in_slices=in_pieces))
+            return place(block.finish(x_BTD, attended, in_slices=in_slices))
 
         x_BTD = place(self._embed(tokens_BT))
         if in_pieces and parts_pay(x_BTD, state_L):

@@ -11,6 +11,7 @@ import pytest
 from models.feed_forward import SLICES, feed_forward_in_slices
 from models.parts import layers_in_parts, parts_pay
 from models.qwen3 import LONG_ROW
+from train.flops import matmul_flops
 
 
 def layer(x_BTD, weights):
@@ -65,6 +66,18 @@ def test_inputs_of_layers_go_as_their_gradients_come():
     planted = scratch(scanned_layers)
     assert planted > gradients + inputs
     assert scratch(layers_in_parts) < planted - 0.5 * inputs
+
+
+def test_parts_and_slices_compute_no_product_more_often():
+    def products(run, *arguments):
+        return matmul_flops(jax.make_jaxpr(jax.grad(lambda *xs: jnp.sum(run(*xs))))(*arguments))
+
+    given = stack(layers=20)
+    in_parts = products(partial(layers_in_parts, layer), *given)
+    assert in_parts == products(partial(scanned_layers, layer), *given)
+    given = feed_arguments(8, 16, 24)
+    in_slices = products(jax.checkpoint(feed_forward_in_slices), *given)
+    assert in_slices == products(jax.checkpoint(feed), *given)
 
 
 def test_parts_are_made_where_inputs_outweigh_the_largest_array():
