@@ -22,7 +22,7 @@ from models.parts import layers_in_parts, parts_pay
 from models.rope import rope_phases
 from models.tree import tree_mask
 
-LONG_ROW = 512  # tokens from which on a row that is trained on goes through layers in pieces
+LONG_ROW = 512  # tokens from which on a row goes through layers in pieces, in training
 
 
 class Qwen3(nnx.Module):
@@ -79,8 +79,7 @@ class Qwen3(nnx.Module):
         Args:
             tokens_BT: int32 ids.
             remat: Recompute each layer in the backward pass instead of keeping what it made. Rows
-                of `LONG_ROW` tokens or more also go through attention and the feed-forward layer
-                in pieces, since there a layer's own activations outgrow its weights.
+                of `LONG_ROW` tokens or more also go through the layers in pieces, in less memory.
             split_width: Whether a mesh splits the width of the feed-forward layer, which then is in
                 pieces already.
             place: Says how `[B, T, D]` between two layers lies on a mesh.
