@@ -43,7 +43,7 @@ def feed_forward_in_slices(
         gate_DS, up_DS, down_SD = weights
         x_BTD = wide_BTD.astype(dtype)
         fed_BTS = jax.nn.silu(x_BTD @ gate_DS) * (x_BTD @ up_DS)
-        return jnp.matmul(fed_BTS, down_SD, preferred_element_type=jnp.float32)
+        return (fed_BTS @ down_SD).astype(jnp.float32)  # cast, so that no product is float32
 
     def add(
         sum_BTD: jax.Array, weights: tuple[jax.Array, jax.Array, jax.Array]
