@@ -1,9 +1,9 @@
 """The gated feed-forward layer in slices of its width, for training.
 
-Slices of the width rather than of the tokens: every weight is then used by one slice, and so is
-gathered over fsdp, and gets its gradient, once. Chunks of tokens would gather all weights again in
-every chunk, and add up as many gradients. A width that tensor splits stays whole: it exists in
-slices already, and each of ours would be added up over the devices.
+Slices of the width rather than of the tokens: every weight is then used by one slice alone, so that
+it is gathered over fsdp, and its gradient made, no more often. Chunks of tokens would gather all
+weights again in every chunk, and add up as many gradients. A width that tensor splits had better
+stay whole: it exists in slices already, and each of ours would be added up over the devices.
 
 Legend: B rows, T tokens of a forward, D model width, F feed-forward width, N slices of S = F / N.
 """
