@@ -10,6 +10,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from models.config import ModelConfig
+from models.feed_forward import feed_forward_in_slices
 from models.rope import rotate
 
 INIT_SCALE = 0.02  # standard deviation of fresh weights, `initializer_range` of Qwen3
@@ -114,8 +115,19 @@ class Block(nnx.Module):
             value_BTJE.swapaxes(1, 2),
         )
 
-    def finish(self, x_BTD: jax.Array, attended_BTHE: jax.Array) -> jax.Array:
-        """Adds the attention output and the feed-forward layer to the residual stream."""
+    def finish(
+        self, x_BTD: jax.Array, attended_BTHE: jax.Array, *, in_slices: bool = False
+    ) -> jax.Array:
+        """Adds the attention output and the feed-forward layer to the residual stream.
+
+        Args:
+            x_BTD: The stream.
+            attended_BTHE: From attention.
+            in_slices: The feed-forward layer, see `models.feed_forward`.
+        """
         x_BTD = x_BTD + self.output(attended_BTHE.reshape(*x_BTD.shape[:2], -1))
         normed = self.mlp_norm(x_BTD)
+        if in_slices:
+            weights = (self.gate.kernel[...], self.up.kernel[...], self.down.kernel[...])
+            return x_BTD + feed_forward_in_slices(normed, *weights)
         return x_BTD + self.down(jax.nn.silu(self.gate(normed)) * self.up(normed))

@@ -148,7 +148,10 @@ class Qwen3Policy:
     def hidden(self, params: Params, tokens_BT: jax.Array, *, remat: bool = False) -> jax.Array:
         """Hidden states `[B, T, D]` of whole right-padded rows, without a cache."""
         return self._model(params).hidden(
-            tokens_BT, remat=remat, place=lambda x_BTD: self._placed(x_BTD, HIDDEN_AXES)
+            tokens_BT,
+            remat=remat,
+            split_width=self.mesh is not None and self.mesh.shape["tensor"] > 1,
+            place=lambda x_BTD: self._placed(x_BTD, HIDDEN_AXES),
         )
 
     def logits(self, params: Params, hidden: jax.Array) -> jax.Array:

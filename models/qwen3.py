@@ -18,8 +18,11 @@ from models import cache as kv
 from models.attention import AttentionName, attention, attention_in_chunks
 from models.config import ModelConfig
 from models.layers import INIT_SCALE, Block, Linear, RMSNorm
+from models.parts import layers_in_parts, parts_pay
 from models.rope import rope_phases
 from models.tree import tree_mask
+
+LONG_ROW = 512  # tokens from which on a row goes through layers in pieces, in training
 
 
 class Qwen3(nnx.Module):
@@ -65,6 +68,7 @@ class Qwen3(nnx.Module):
         tokens_BT: jax.Array,
         *,
         remat: bool = False,
+        split_width: bool = False,
         place: Callable[[jax.Array], jax.Array] = lambda x: x,
     ) -> jax.Array:
         """Hidden states of whole rows, from position 0 on, without a cache.
@@ -74,7 +78,10 @@ class Qwen3(nnx.Module):
 
         Args:
             tokens_BT: int32 ids.
-            remat: Recompute each layer in the backward pass instead of keeping what it made.
+            remat: Recompute each layer in the backward pass instead of keeping what it made. Rows
+                of `LONG_ROW` tokens or more also go through the layers in pieces, in less memory.
+            split_width: Whether a mesh splits the width of the feed-forward layer, which then is in
+                pieces already.
             place: Says how `[B, T, D]` between two layers lies on a mesh.
 
         Returns:
@@ -85,16 +92,22 @@ class Qwen3(nnx.Module):
         phases = self._phases(position_1T)
         mask_1TT = position_1T[:, None, :] <= position_1T[:, :, None]
         structure, state_L = nnx.split(self.layers)
-        attend = attention_in_chunks if remat else attention
+        in_pieces = remat and T >= LONG_ROW
+        in_slices = in_pieces and not split_width
+        attend = attention_in_chunks if in_pieces else attention
 
-        def step(x_BTD: jax.Array, state: nnx.State) -> tuple[jax.Array, None]:
+        def step(x_BTD: jax.Array, state: nnx.State) -> jax.Array:
             block = nnx.merge(structure, state)
             query, key, value = block.project(x_BTD, *phases)
-            return place(block.finish(x_BTD, attend(query, key, value, mask_1TT))), None
+            attended = attend(query, key, value, mask_1TT)
+            return place(block.finish(x_BTD, attended, in_slices=in_slices))
 
+        x_BTD = place(self._embed(tokens_BT))
+        if in_pieces and parts_pay(x_BTD, state_L):
+            return self.norm(layers_in_parts(step, x_BTD, state_L))
         # a scan needs no guard against common-subexpression elimination, and is faster without
         layer = jax.checkpoint(step, prevent_cse=False) if remat else step
-        x_BTD, _ = jax.lax.scan(layer, place(self._embed(tokens_BT)), state_L)
+        x_BTD, _ = jax.lax.scan(lambda x, state: (layer(x, state), None), x_BTD, state_L)
         return self.norm(x_BTD)
 
     def cached_hidden(

@@ -9,13 +9,20 @@ from math import prod
 from typing import Any
 
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+from jax.interpreters.partial_eval import dce_jaxpr
 
 
 def matmul_flops(jaxpr: ClosedJaxpr | Jaxpr) -> float:
     """Multiplications and additions of all matrix products, over all devices.
 
     A scan counts its body as often as it runs; a `while` or `cond` counts each of its parts once.
+    Products that no result depends on do not count: the compiler leaves them out.
     """
+    whole = jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
+    return _of_equations(dce_jaxpr(whole, True)[0])
+
+
+def _of_equations(jaxpr: ClosedJaxpr | Jaxpr) -> float:
     inner = jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
     return sum(_of_equation(equation) for equation in inner.eqns)
 
@@ -30,7 +37,7 @@ def _of_equation(equation: JaxprEqn) -> float:
     if equation.primitive.name == "shard_map":  # its body is what one group of devices does
         pairs = zip(equation.invars, bodies[0].invars, strict=True)
         times = max(prod(_shape(all_)) // prod(_shape(part)) for all_, part in pairs)
-    return times * sum(map(matmul_flops, bodies))
+    return times * sum(map(_of_equations, bodies))
 
 
 def _shape(variable: Any) -> tuple[int, ...]:

@@ -1,6 +1,5 @@
 """A policy on meshes of eight devices: losses, rollouts and accepted counts are those of one."""
 
-import re
 from dataclasses import replace
 
 import jax
@@ -13,6 +12,7 @@ from ngramrl_jax.host.ngram import NgramDrafter
 from ngramrl_jax.rollout.engine import RolloutEngine
 from ngramrl_jax.rollout.settings import EngineSettings
 from ngramrl_jax.types import RolloutRequest, Sampling
+from tests.support.collectives import collectives
 from tests.support.mesh_policy import mesh_policy
 from train.batching import rollout_batch
 from train.config import MeshConfig
@@ -111,17 +111,6 @@ def assert_collectives(learner, state, batch, sizes):
         jax.tree.leaves(state.opt_state[1][0].mu), jax.tree.leaves(state.params), strict=True
     ):
         assert leaf.sharding.is_equivalent_to(wanted.sharding, leaf.ndim)
-
-
-def collectives(text):
-    """(kind, shape) of every array that a collective of the compiled module makes."""
-    found = []
-    for line in text.splitlines():
-        match = re.search(r"= (.*?) (all-gather|all-reduce|reduce-scatter|all-to-all)\(", line)
-        if match:
-            shapes = re.findall(r"\w+\[([\d,]*)\]", match[1])
-            found += [(match[2], tuple(map(int, filter(None, s.split(","))))) for s in shapes]
-    return found
 
 
 def test_a_mesh_that_does_not_fit_is_refused_in_one_line():

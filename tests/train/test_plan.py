@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +12,8 @@ import pytest
 
 from models.config import PRESETS, ModelConfig
 from models.policy import Qwen3Policy
-from ngramrl_jax.types import Sampling
-from train.batching import Batch
 from train.config_file import load_config
 from train.flops import matmul_flops
-from train.learner import Learner, OptimizerSettings
-from train.objectives import grpo
 from train.planning import make_plan
 
 SMALL = replace(
@@ -36,6 +31,15 @@ def test_products_are_counted_as_often_as_a_scan_runs():
     assert matmul_flops(jax.make_jaxpr(layers)(x, w)) == 7 * 2 * 3 * 5 * 5
     backward = jax.grad(lambda w: layers(x, w).sum())
     assert matmul_flops(jax.make_jaxpr(backward)(w)) == 3 * 7 * 2 * 3 * 5 * 5
+
+
+def test_products_that_nothing_depends_on_are_not_counted():
+    x = jnp.zeros((3, 5, 5))
+
+    def half(x):
+        return jax.lax.scan(lambda c, x: (c @ x, x @ x), jnp.zeros((2, 5)), x)[0]
+
+    assert matmul_flops(jax.make_jaxpr(half)(x)) == 3 * 2 * 2 * 5 * 5
 
 
 @pytest.fixture(scope="module")
@@ -69,39 +73,6 @@ def test_slots_that_fit_use_the_memory_that_there_is(plans):
     assert plan.most_slots(plan.peak) <= plan.slots + 1
     assert plan.most_slots(plan.parameters) == 0
     assert plan.most_slots(10 * plan.peak) > 2 * plan.slots
-
-
-@pytest.mark.parametrize("name", ["qwen3_4b", "qwen3_8b"])
-def test_an_update_of_8192_tokens_holds_little_beside_its_state_and_one_gradient(name):
-    """4B: 1.48 x (parameters + optimizer + chunk), 8B: 1.44, of which the gradient makes 1.33.
-
-    The rest is what one layer and the layers' inputs need; the logits alone would be 5 GB.
-    """
-    model = PRESETS[name]
-    learner = Learner(
-        Qwen3Policy(model), OptimizerSettings(1e-3), grpo(), Sampling(), chunk_tokens=256
-    )
-    rows, T, R = 8, 1024, 1024
-
-    def array(dtype, *shape):
-        return jax.ShapeDtypeStruct((1, rows, *shape), dtype)
-
-    batch = Batch(
-        array(jnp.int32, T),
-        array(jnp.int32),
-        array(jnp.bool_, R),
-        array(jnp.float32, R),
-        array(jnp.float32),
-        array(jnp.float32, R),
-    )
-    params = jax.eval_shape(Qwen3Policy(model).init_params, jax.random.key(0))
-    memory: Any = learner.trace(params, batch).lower().compile().memory_analysis()
-    outputs = memory.output_size_in_bytes - memory.alias_size_in_bytes
-    peak = memory.argument_size_in_bytes + memory.temp_size_in_bytes + outputs
-    size = sum(4 * leaf.size for leaf in jax.tree.leaves(params))
-    chunk = 4 * 256 * model.vocab_size
-    assert memory.alias_size_in_bytes > 2.99 * size  # parameters and both moments are donated
-    assert peak < 1.5 * (3 * size + chunk)
 
 
 @pytest.mark.parametrize("name", QWEN3)
