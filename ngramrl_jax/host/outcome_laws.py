@@ -24,7 +24,7 @@ from ngramrl_jax.host.laws import WHOLE
 from ngramrl_jax.host.log import NONE, Log
 from ngramrl_jax.host.matches import gather, vote
 from ngramrl_jax.host.noise import exponential, threefry
-from ngramrl_jax.host.pool import Pool, enter, mark, new_panel, new_pool, pool_laws, speak
+from ngramrl_jax.host.pool import Pool, ask, enter, mark, new_panel, new_pool, pool_laws, speak
 from ngramrl_jax.host.search import LONGEST
 from ngramrl_jax.types import Float32Array, Int32Array
 
@@ -123,7 +123,7 @@ def _new_scratch(followed):
     )  # fmt: skip
 
 
-@kernel
+@inlined
 def _keep_best(scratch, panel, count, wanted, guesses, row, t):
     """Enters the candidates that are most likely to be drawn, the draft's own token before all.
 
@@ -138,11 +138,14 @@ def _keep_best(scratch, panel, count, wanted, guesses, row, t):
         guesses.ids_BTX[row, t, x] = ids_Y[y]
         guesses.time_BTX[row, t, x] = time_Y[y]
         guesses.q_BTX[row, t, x] = panel.q_X[y] + _LEAST
-        guesses.gain_BTXL[row, t, x] = panel.gain_XL[y]
+        for law in range(_LAWS):  # a slice would take ten times as long
+            guesses.gain_BTXL[row, t, x, law] = panel.gain_XL[y, law]
+    for law in range(_LAWS):
+        guesses.mean_BTL[row, t, law] = panel.mean_L[law]
     guesses.count_BT[row, t] = kept
 
 
-@kernel
+@inlined
 def _ask_history(log, rows, rule, row, place, wanted, scratch):
     """Candidates by what the matches say, with masses.
 
@@ -161,11 +164,11 @@ def _ask_history(log, rows, rule, row, place, wanted, scratch):
     return candidates, count, length, _standing(max(length, own_length), count, is_own, share)
 
 
-@kernel
-def _pool_at(common, rows, row, here, wanted, pool, cell, candidates, scratch, panel, mean_L):
+@inlined
+def _pool_at(common, rows, row, here, wanted, pool, cell, candidates, scratch, panel):
     """Lets all laws speak of the history's candidates and of their own; returns how many."""
     ids_Y, mass_Y = scratch.ids_Y, scratch.mass_Y
-    panel.weight_L[:] = pool.weight_CL[cell] + pool.weight_CL[-1]
+    ask(panel, pool, cell)
     total = mass_Y[:candidates].sum()
     for y in range(candidates):
         enter(panel, y)
@@ -177,7 +180,7 @@ def _pool_at(common, rows, row, here, wanted, pool, cell, candidates, scratch, p
         ids_Y, panel, candidates, scratch.place_Z,
     )  # fmt: skip
     if candidates > 0:
-        pool_laws(panel, candidates, mean_L)
+        pool_laws(panel, candidates)
     return candidates
 
 
@@ -195,9 +198,8 @@ def _row_guesses(
         known, count, length, cell = _ask_history(log, rows, rule, row, place, wanted, scratch)
         guesses.cell_BT[row, t], guesses.pool_BT[row, t] = cell, cell // _ALIKE
         candidates = _pool_at(
-            common, rows, row, here, wanted, pool, cell // _ALIKE, known, scratch, panel,
-            guesses.mean_BTL[row, t],
-        )  # fmt: skip
+            common, rows, row, here, wanted, pool, cell // _ALIKE, known, scratch, panel
+        )
         if candidates == 0:
             break
         if keyed:

@@ -27,7 +27,8 @@ from ngramrl_jax.types import Float32Array
 
 FLOOR = 1e-5  # what every law gives to a token that it does not list
 _STEP = 0.02  # of a weight, at its first token; half of it for the deviation of a cell
-_HOPELESS = 14.0  # nats below the likeliest token, which is not worth an exponential
+_HOPELESS = 14.0  # nats below the likeliest token: not worth an exponential
+_SLIGHT = 7.0  # nats below it: not worth a part in the mean gains
 _CALM = 0.01  # squared gradients before any
 
 
@@ -58,25 +59,35 @@ class Panel(NamedTuple):
         gain_XL: float32, what it adds to log q for a weight of 1, in nats.
         score_X: float64, log q, but for the norm.
         q_X: float64, the pooled law; exactly 0 where a token is out of the question.
+        mean_L: float64, the mean gains under it.
     """
 
     weight_L: NDArray[np.float64]
     gain_XL: Float32Array
     score_X: NDArray[np.float64]
     q_X: NDArray[np.float64]
+    mean_L: NDArray[np.float64]
 
 
 @kernel
 def new_panel(laws, width):
     """Room for so many candidates."""
     gain_XL = np.empty((width, laws), np.float32)
-    return Panel(np.empty(laws), gain_XL, np.empty(width), np.empty(width))
+    return Panel(np.empty(laws), gain_XL, np.empty(width), np.empty(width), np.empty(laws))
+
+
+@inlined
+def ask(panel, pool, cell):
+    """The laws are to be trusted as in a cell of the pool."""
+    for law in range(panel.weight_L.size):
+        panel.weight_L[law] = pool.weight_CL[cell, law] + pool.weight_CL[-1, law]
 
 
 @inlined
 def enter(panel, x):
     """A candidate that no law has spoken for yet."""
-    panel.gain_XL[x] = 0.0
+    for law in range(panel.weight_L.size):
+        panel.gain_XL[x, law] = 0.0
     panel.score_X[x] = 0.0
 
 
@@ -95,18 +106,18 @@ def mark(panel, x, law):
     panel.score_X[x] += panel.weight_L[law]
 
 
-@kernel
-def pool_laws(panel, count, mean_L):
+@inlined
+def pool_laws(panel, count):
     """The pooled law of so many candidates, 1 or more, and their mean gains under it."""
-    gain_XL, score_X, q_X = panel.gain_XL, panel.score_X, panel.q_X
+    gain_XL, score_X, q_X, mean_L = panel.gain_XL, panel.score_X, panel.q_X, panel.mean_L
     most = score_X[:count].max()
     total = 0.0
     mean_L[:] = 0.0
     for x in range(count):
-        q_X[x] = 0.0
-        if score_X[x] > most - _HOPELESS:
-            q_X[x] = math.exp(score_X[x] - most)
-            total += q_X[x]
+        below = most - score_X[x]
+        q_X[x] = math.exp(-below) if below < _HOPELESS else 0.0
+        total += q_X[x]
+        if below < _SLIGHT:
             for law in range(mean_L.size):
                 mean_L[law] += q_X[x] * gain_XL[x, law]
     for x in range(count):
