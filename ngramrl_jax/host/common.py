@@ -21,8 +21,11 @@ from ngramrl_jax.host.log import NONE, START, Log, bucket_of
 from ngramrl_jax.host.pool import enter, speak
 from ngramrl_jax.types import Float32Array, Int32Array
 
-_LENGTHS = (0, 1, 2, 3, 5, 0, 1, 2)  # of the contexts, in tokens
-_OF_ALL = 5  # so many of them over all prompts, the others over the prompt alone
+# The contexts: so many tokens, behind which so many are passed over. The last word that a row has
+# said may be a number that nobody has said before; what stood before it has been heard.
+_LENGTHS = (1, 2, 5, 2, 0, 1, 2, 1)
+_SKIPPED = (0, 0, 0, 1, 0, 0, 0, 1)
+_OF_ALL = 4  # so many contexts are those of all prompts, the others of the prompt alone
 CONTEXTS = len(_LENGTHS)
 _BUCKETS = 1 << 16
 _WIDTH = 24
@@ -47,11 +50,11 @@ def no_common_laws() -> CommonLaws:
     return CommonLaws(np.zeros(shape, np.int32), np.zeros(shape, np.float32))
 
 
-@kernel
+@inlined
 def _law_behind(common, kind, owner, text_S, start, end):
     whose = NONE if kind < _OF_ALL else owner
     buckets = common.ids_OHX.shape[1]
-    bucket = bucket_of(text_S, start, end, _LENGTHS[kind], whose, buckets)
+    bucket = bucket_of(text_S, start, end - _SKIPPED[kind], _LENGTHS[kind], whose, buckets)
     return common.ids_OHX[kind, bucket], common.mass_OHX[kind, bucket]
 
 

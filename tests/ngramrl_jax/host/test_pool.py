@@ -102,15 +102,34 @@ def test_a_law_is_trusted_for_what_it_knows(monkeypatch):
     assert abs(found_L[0] + found_L[2] - 1) > 0.15
 
 
+def masses_behind(drafter, said, prompt):
+    """What may come first in a new response to a prompt that has said this, with probabilities."""
+    drafter.start_row(0, prompt, np.array([1, 2]))
+    drafter.commit(np.array([said], np.int32), np.array([len(said)]))
+    outcomes = drafter.outcomes(np.zeros((1, 2), np.int32), np.array([0]), np.array([9]))
+    return dict(zip(outcomes.ids_BTX[0, 0].tolist(), outcomes.mass_BTX[0, 0].tolist(), strict=True))
+
+
 def test_what_the_same_prompt_says_elsewhere_is_likelier_than_what_others_say():
     """Each prompt has a word of its own behind 9; all of them are as common over all prompts."""
     drafter = NgramDrafter(1, 2, History())
     for prompt in range(8):
         drafter.observe(prompt, np.array([8, 9, 50, 51, 7, 9, 100 + prompt, 52], np.int32), 0)
-    drafter.start_row(0, 3, np.array([1, 2]))
-    drafter.commit(np.array([[8, 9]], np.int32), np.array([2]))
-    outcomes = drafter.outcomes(*drafter.propose(np.array([2])), np.array([9]))
-    mass = dict(zip(outcomes.ids_BTX[0, 0].tolist(), outcomes.mass_BTX[0, 0].tolist(), strict=True))
+    mass = masses_behind(drafter, [8, 9], 3)
     others = [mass.get(100 + prompt, 0.0) for prompt in range(8) if prompt != 3]
     assert mass[103] > 2 * max(others)
     assert max(others) > 0
+
+
+def test_what_follows_a_number_is_known_though_nobody_has_said_the_number_before():
+    """Behind 5, 8 and a number always comes 60; the row says these in a prompt without history."""
+    rng, drafter = np.random.default_rng(0), NgramDrafter(1, 2, History())
+    for prompt in range(30):
+        said_N = np.array(
+            [*rng.integers(10, 40, 9), 5, 8, 100 + prompt, 60, *rng.integers(10, 40, 9)]
+        )
+        drafter.observe(prompt, said_N, 0)
+    mass = masses_behind(drafter, [5, 8, 99], 50)
+    assert mass[60] > 0.5
+    beside = masses_behind(drafter, [5, 7, 99], 50)  # where nobody has been: the planted fault
+    assert beside.get(60, 0.0) < mass[60] / 4
