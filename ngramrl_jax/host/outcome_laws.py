@@ -169,7 +169,7 @@ def _pool_at(common, rows, row, here, wanted, pool, cell, candidates, scratch, p
     """Lets all laws speak of the history's candidates and of their own; returns how many."""
     ids_Y, mass_Y = scratch.ids_Y, scratch.mass_Y
     ask(panel, pool, cell)
-    total = mass_Y[:candidates].sum()
+    total = max(mass_Y[:candidates].sum(), 1.0)
     for y in range(candidates):
         enter(panel, y)
         speak(panel, y, _HISTORY, mass_Y[y] / total)
@@ -205,8 +205,9 @@ def _row_guesses(
         if keyed:
             high, low = threefry(key_W[0], key_W[1], np.uint32(0), np.uint32(here))
             for y in range(candidates):
-                if panel.q_X[y] > 0.0 or scratch.ids_Y[y] == wanted:
-                    scratch.time_Y[y] = exponential(high, low, scratch.ids_Y[y])
+                token = scratch.ids_Y[y]
+                asked = panel.q_X[y] > 0.0 or token == wanted
+                scratch.time_Y[y] = exponential(high, low, token) if asked else 1.0
         _keep_best(scratch, panel, candidates, wanted, guesses, row, t)
         chances_at(
             guesses, seen_CM, row, t, scratch.weight_M, scratch.total_M, scratch.part_XM, chance_BTX

@@ -110,15 +110,33 @@ def masses_behind(drafter, said, prompt):
     return dict(zip(outcomes.ids_BTX[0, 0].tolist(), outcomes.mass_BTX[0, 0].tolist(), strict=True))
 
 
-def test_what_the_same_prompt_says_elsewhere_is_likelier_than_what_others_say():
-    """Each prompt has a word of its own behind 9; all of them are as common over all prompts."""
+def words_of_their_own():
+    """A drafter: each prompt has a word of its own behind 9, as common over all prompts as any."""
     drafter = NgramDrafter(1, 2, History())
     for prompt in range(8):
         drafter.observe(prompt, np.array([8, 9, 50, 51, 7, 9, 100 + prompt, 52], np.int32), 0)
-    mass = masses_behind(drafter, [8, 9], 3)
+    return drafter
+
+
+def test_what_the_same_prompt_says_elsewhere_is_likelier_than_what_others_say():
+    mass = masses_behind(words_of_their_own(), [8, 9], 3)
     others = [mass.get(100 + prompt, 0.0) for prompt in range(8) if prompt != 3]
     assert mass[103] > 2 * max(others)
     assert max(others) > 0
+
+
+def test_a_round_teaches_which_law_was_right():
+    """The prompt's law behind one token gains on that of all prompts, if it was foreseen."""
+    drafter = words_of_their_own()
+    weight_L = drafter._calibration.pool.weight_CL[-1]
+    of_all, of_prompt = weight_L.size - 8, weight_L.size - 3
+    masses_behind(drafter, [8, 9], 3)
+    start_L = weight_L.copy()
+    drafter.commit(np.array([[103]], np.int32), np.array([1]))
+    learnt_L = weight_L.copy()
+    assert learnt_L[of_prompt] - start_L[of_prompt] > 0 > learnt_L[of_all] - start_L[of_all]
+    drafter.commit(np.array([[103]], np.int32), np.array([1]))
+    assert (weight_L == learnt_L).all()
 
 
 def test_what_follows_a_number_is_known_though_nobody_has_said_the_number_before():
