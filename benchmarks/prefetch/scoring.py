@@ -22,7 +22,7 @@ from ngramrl_jax.host.calibration import Calibration, Flight
 from ngramrl_jax.host.draft import Rule
 from ngramrl_jax.host.history import History
 from ngramrl_jax.host.ngram import NgramDrafter
-from ngramrl_jax.host.outcome_laws import CELLS, WIDTH
+from ngramrl_jax.host.outcome_laws import new_calibration
 from ngramrl_jax.host.outcomes import AllocatorName, Budget, Outcomes, outcomes_of, priorities
 
 ALLOCATORS: tuple[AllocatorName, ...] = get_args(AllocatorName)
@@ -61,7 +61,7 @@ def score(recordings: Sequence[Recording], rule: Rule) -> Scored:
 
     What is learnt of the estimates themselves goes from one drafter to the next.
     """
-    scored, past = Scored(), Calibration(CELLS, WIDTH)
+    scored, past = Scored(), new_calibration()
     for recording in recordings:
         drafter = NgramDrafter(
             recording.rows,

@@ -1,12 +1,11 @@
 # ruff: noqa: ANN001, ANN201, ANN202 (Numba infers the types of kernels)
 """How far the host's idea of a law may be trusted, learnt from what was drawn.
 
-The host holds q for the law p of a position and, where it knows the row's key, the Gumbel noise g
-with which p will be sampled: what is drawn is the arg-max of log p + g. Were log p = log q plus
-errors that are themselves Gumbel of scale s (up to a constant), token x would be drawn with
-probability softmax((log q + g) / s)[x]: the Gumbel-max rule once more. Nobody knows s, and it is
-not the same everywhere, and there are two ideas of q, the law where the row's own history matches
-and the common one behind its last tokens. So the estimate is a mixture over laws and a ladder of
+The host holds an idea q of the law p of a position (`ngramrl_jax.host.pool`) and, where it knows
+the row's key, the Gumbel noise g with which p will be sampled: what is drawn is the arg-max of
+log p + g. Were log p = log q plus errors that are themselves Gumbel of scale s (up to a constant),
+token x would be drawn with probability softmax((log q + g) / s)[x]: the Gumbel-max rule once more.
+Nobody knows s, and it is not the same everywhere. So the estimate is a mixture over a ladder of
 scales, with one part more that does not believe in g at all, and one for tokens that are not
 listed. The weights of the parts are learnt on line, by the steps of expectation maximisation (Cappe
 and Moulines, "On-line expectation-maximization algorithm for latent data models", arXiv 0712.4273)
@@ -16,7 +15,7 @@ The scales are halved from rung to rung and g is kept as the exponential time e^
 of all rungs, (q / e^-g)^(1/s) but for their norms, take one square root and some squarings.
 
 Legend: B rows, K draft tokens, T = K + 1 positions of a round, X candidates of one position,
-L laws, C cells, M parts of the mixture.
+L laws that were pooled, C cells, M parts of the mixture.
 """
 
 import math
@@ -26,11 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngramrl_jax.host.kernel import inlined, kernel
+from ngramrl_jax.host.pool import Pool, learn_weights
 from ngramrl_jax.types import Float32Array, Int32Array
 
-HISTORY, BOTH, COMMON = range(3)
-_RUNGS = (6, 3, 3)  # of the ladder of scales, by law: 2, 1, 1/2 and so on
-_NOISELESS = sum(_RUNGS)  # the part that takes both laws mixed as they are, without the noise
+_RUNGS = 7  # of the ladder of scales: 2, 1, 1/2 and so on
+_NOISELESS = _RUNGS  # the part that takes q as it is, without the noise
 _UNLISTED = _NOISELESS + 1
 PARTS = _UNLISTED + 1
 _UNKNOWN = -1
@@ -58,31 +57,38 @@ class Guesses(NamedTuple):
 
     Attributes:
         ids_BTX: int32, candidates for the token, the draft's own first, then the best first.
-        q_BTXL: float32, their probabilities, above 0, by the laws L that they are judged by: the
-            history's, both mixed, and the common one.
+        q_BTX: float32, their probabilities by the pooled law, above 0.
         time_BTX: float32, their noise as exponential times, e^-g; 1 where the row's key is unknown.
         count_BT: int32, how many candidates there are; 0 for positions that are not sampled.
         cell_BT: int32, of the calibration.
+        gain_BTXL: float32, what each law adds to log q, see `pool.gain`.
+        mean_BTL: float32, the mean of that under the pooled law of all tokens.
+        pool_BT: int32, cell of the pool.
     """
 
     ids_BTX: Int32Array
-    q_BTXL: Float32Array
+    q_BTX: Float32Array
     time_BTX: Float32Array
     count_BT: Int32Array
     cell_BT: Int32Array
+    gain_BTXL: Float32Array
+    mean_BTL: Float32Array
+    pool_BT: Int32Array
 
 
 class Calibration:
-    """The weights of the mixture; small, deterministic, and learnt anew after a restart.
+    """The weights of pool and mixture; small, deterministic, and learnt anew after a restart.
 
     Attributes:
+        pool: Which law counts for how much.
         seen_CM: float64, tokens of each part by cell, forgetting; all cells together in the last.
         place_Y: float64 [X + 2], where emitted tokens stood among the candidates, forgetting: how
             often at each rank, how often at none, and how many draft tokens were accepted.
     """
 
-    def __init__(self, cells: int, width: int) -> None:
+    def __init__(self, cells: int, width: int, pool: Pool) -> None:
         """Nothing seen of so many cells, and of `width` candidates a position."""
+        self.pool = pool
         self.seen_CM: NDArray[np.float64] = np.zeros((cells + 1, PARTS))
         self.seen_CM[-1] = _START
         self.place_Y: NDArray[np.float64] = np.zeros(width + 2)
@@ -114,7 +120,7 @@ class Calibration:
         self, guesses: Guesses, flight: Flight, tokens_BT: Int32Array, count_B: Int32Array
     ) -> None:
         """Rows committed `tokens_BT[r, :count_B[r]]` in the round in flight."""
-        _learn(guesses, self.seen_CM, self.place_Y, flight, tokens_BT, count_B)
+        _learn(guesses, self.seen_CM, self.place_Y, self.pool, flight, tokens_BT, count_B)
 
 
 @inlined
@@ -127,25 +133,21 @@ def _weights(seen_CM, cell, weight_M):
 
 
 @inlined
-def _parts(q_XL, time_X, count, part_XM, total_M):
+def _parts(q_X, time_X, count, part_XM, total_M):
     """The law of each part over the candidates, but for its norm `total_M`.
 
     (q e^g)^(1/s), where each scale is half of the one before: the square of that.
     """
     total_M[:] = 0.0
-    most_L = np.zeros(len(_RUNGS))
+    most = 0.0
     for x in range(count):
-        for law in range(len(_RUNGS)):
-            most_L[law] = max(most_L[law], q_XL[x, law] / time_X[x])
+        most = max(most, q_X[x] / time_X[x])
     for x in range(count):
-        m = 0
-        for law in range(len(_RUNGS)):
-            odds = math.sqrt(q_XL[x, law] / (time_X[x] * most_L[law]))
-            for _ in range(_RUNGS[law]):
-                part_XM[x, m] = odds
-                odds *= odds
-                m += 1
-        part_XM[x, _NOISELESS] = q_XL[x, BOTH]
+        odds = math.sqrt(q_X[x] / (time_X[x] * most))
+        for m in range(_RUNGS):
+            part_XM[x, m] = odds
+            odds *= odds
+        part_XM[x, _NOISELESS] = q_X[x]
         for m in range(_UNLISTED):
             total_M[m] += part_XM[x, m]
 
@@ -154,7 +156,7 @@ def _parts(q_XL, time_X, count, part_XM, total_M):
 def chances_at(guesses, seen_CM, row, t, weight_M, total_M, part_XM, chance_BTX):
     """The chances at one position; the arrays between are scratch, [PARTS] and [X, PARTS]."""
     count = guesses.count_BT[row, t]
-    _parts(guesses.q_BTXL[row, t], guesses.time_BTX[row, t], count, part_XM, total_M)
+    _parts(guesses.q_BTX[row, t], guesses.time_BTX[row, t], count, part_XM, total_M)
     _weights(seen_CM, guesses.cell_BT[row, t], weight_M)
     for m in range(_UNLISTED):
         weight_M[m] /= total_M[m]
@@ -177,7 +179,7 @@ def _chances(guesses, seen_CM, chance_BTX):
 
 
 @kernel
-def _learn(guesses, seen_CM, place_Y, flight, tokens_BT, count_B):
+def _learn(guesses, seen_CM, place_Y, pool, flight, tokens_BT, count_B):
     width = guesses.ids_BTX.shape[2]
     weight_M, total_M, share_M = np.empty(PARTS), np.empty(PARTS), np.empty(PARTS)
     part_XM = np.empty((width, PARTS))
@@ -196,11 +198,13 @@ def _learn(guesses, seen_CM, place_Y, flight, tokens_BT, count_B):
             if drawn == _UNKNOWN:
                 share_M[_UNLISTED] = 1.0
             else:
-                q_XL, time_X = guesses.q_BTXL[row, t], guesses.time_BTX[row, t]
-                _parts(q_XL, time_X, count, part_XM, total_M)
+                q_X, time_X = guesses.q_BTX[row, t], guesses.time_BTX[row, t]
+                _parts(q_X, time_X, count, part_XM, total_M)
                 for m in range(_UNLISTED):
                     share_M[m] = weight_M[m] * part_XM[drawn, m] / total_M[m]
                 share_M /= share_M.sum()
+                gain_L, mean_L = guesses.gain_BTXL[row, t, drawn], guesses.mean_BTL[row, t]
+                learn_weights(pool, guesses.pool_BT[row, t], gain_L, mean_L)
             for known in (cell, np.int32(len(seen_CM) - 1)):
                 seen_CM[known] *= _KEPT
                 seen_CM[known] += share_M

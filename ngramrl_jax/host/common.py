@@ -1,12 +1,14 @@
 # ruff: noqa: ANN001, ANN201, ANN202 (Numba infers the types of kernels)
-"""What follows a few tokens anywhere: the mean law behind them, over the rollouts of all prompts.
+"""What follows a few tokens anywhere: the mean law behind them, over many rollouts.
 
-Drafts never cross from one prompt to another. But where a row leaves what its prompt's history
-knows, the token that it says next is most often one that the policy says there in other prompts
-too: good enough to have a draft ready behind it, with the target's own noise to choose among them.
+Where a row leaves what its prompt's history knows, the token that it says next is most often one
+that the policy says there in other prompts too, or elsewhere in this one: good enough to have a
+draft ready behind it, with the target's own noise to choose among them. So there are laws over the
+rollouts of all prompts, and others over those of the prompt alone. (Drafts never cross from one
+prompt to another.)
 
-Legend: O lengths of contexts, H buckets, X tokens kept of each law, C positions of the log, S
-positions of a row's text, Y tokens of one law.
+Legend: O kinds of contexts, H buckets, X tokens kept of each law, C positions of the log, S
+positions of a row's text, Y candidates for one token, L laws that they are judged by.
 """
 
 from typing import NamedTuple
@@ -15,11 +17,16 @@ import numpy as np
 
 from ngramrl_jax.host.kernel import inlined, kernel
 from ngramrl_jax.host.laws import WHOLE
-from ngramrl_jax.host.log import START, Log, bucket_of
+from ngramrl_jax.host.log import NONE, START, Log, bucket_of
+from ngramrl_jax.host.pool import enter, speak
 from ngramrl_jax.types import Float32Array, Int32Array
 
-CONTEXTS = (0, 1, 2, 3, 5)
-TRUST = (0.02, 0.08, 0.2, 0.3, 0.4)
+# The contexts: so many tokens, behind which so many are passed over. The last word that a row has
+# said may be a number that nobody has said before; what stood before it has been heard.
+_LENGTHS = (1, 2, 5, 2, 0, 1, 2, 1)
+_SKIPPED = (0, 0, 0, 1, 0, 0, 0, 1)
+_OF_ALL = 4  # so many contexts are those of all prompts, the others of the prompt alone
+CONTEXTS = len(_LENGTHS)
 _BUCKETS = 1 << 16
 _WIDTH = 24
 _KEPT = np.float32(0.99)  # of a law, at each new one of the same context
@@ -39,8 +46,16 @@ class CommonLaws(NamedTuple):
 
 def no_common_laws() -> CommonLaws:
     """Nothing seen."""
-    shape = len(CONTEXTS), _BUCKETS, _WIDTH
+    shape = CONTEXTS, _BUCKETS, _WIDTH
     return CommonLaws(np.zeros(shape, np.int32), np.zeros(shape, np.float32))
+
+
+@inlined
+def _law_behind(common, kind, owner, text_S, start, end):
+    whose = NONE if kind < _OF_ALL else owner
+    buckets = common.ids_OHX.shape[1]
+    bucket = bucket_of(text_S, start, end - _SKIPPED[kind], _LENGTHS[kind], whose, buckets)
+    return common.ids_OHX[kind, bucket], common.mass_OHX[kind, bucket]
 
 
 @kernel
@@ -56,10 +71,9 @@ def learn_log(common: CommonLaws, log: Log, first: int, last: int) -> None:
         drawn = log.tokens_C[position + 1]
         if drawn == START:
             continue
-        for order in range(len(CONTEXTS)):
-            buckets = common.ids_OHX.shape[1]
-            bucket = bucket_of(log.tokens_C, begin, position + 1, CONTEXTS[order], 0, buckets)
-            ids_X, mass_X = common.ids_OHX[order, bucket], common.mass_OHX[order, bucket]
+        for kind in range(CONTEXTS):
+            owner = log.owner_C[position]
+            ids_X, mass_X = _law_behind(common, kind, owner, log.tokens_C, begin, position + 1)
             mass_X *= _KEPT
             for entry in range(log.law_C[position], log.law_C[position + 1]):
                 share = np.float32(log.probs_E[entry] / WHOLE)
@@ -92,23 +106,22 @@ def _slot_of(token, ids_Y, place_Z):
 
 
 @kernel
-def add_common_law(common, text_S, start, here, ids_Y, prob_Y, count, place_Z):
-    """Adds the law behind `text_S[start:here]` to `prob_Y`, which is 0 for the `count` known ids.
+def add_common_laws(common, owner, text_S, start, here, ids_Y, panel, count, place_Z):
+    """Lets the laws behind `text_S[start:here]` speak; see `ngramrl_jax.host.pool`.
 
-    Tokens that are not among `ids_Y[:count]` come behind them, as far as there is room; `place_Z`
-    is scratch, longer than `ids_Y`, a power of two. Returns how many ids there are then.
+    They are the last `CONTEXTS` of the panel. Tokens that are not among `ids_Y[:count]` come behind
+    them, as far as there is room; `place_Z` is scratch, longer than `ids_Y`, a power of two.
+    Returns how many ids there are then.
     """
     place_Z[:] = -1
     for y in range(count):
         place_Z[_slot_of(ids_Y[y], ids_Y, place_Z)] = y
-    trusted = 0.0
-    for order in range(len(CONTEXTS)):
-        bucket = bucket_of(text_S, start, here, CONTEXTS[order], 0, common.ids_OHX.shape[1])
-        ids_X, mass_X = common.ids_OHX[order, bucket], common.mass_OHX[order, bucket]
+    first = panel.weight_L.size - CONTEXTS
+    for kind in range(CONTEXTS):
+        ids_X, mass_X = _law_behind(common, kind, owner, text_S, start, here)
         total = mass_X.sum()
         if total < 0.1:
             continue
-        trusted += TRUST[order]
         for x in range(ids_X.size):
             if mass_X[x] <= 0:
                 continue
@@ -116,9 +129,8 @@ def add_common_law(common, text_S, start, here, ids_Y, prob_Y, count, place_Z):
             if place_Z[slot] < 0:
                 if count == ids_Y.size:
                     continue
-                ids_Y[count], prob_Y[count], place_Z[slot] = ids_X[x], 0.0, count
+                ids_Y[count], place_Z[slot] = ids_X[x], count
+                enter(panel, count)
                 count += 1
-            prob_Y[place_Z[slot]] += TRUST[order] * mass_X[x] / total
-    if trusted > 0:
-        prob_Y[:count] /= trusted
+            speak(panel, place_Z[slot], first + kind, mass_X[x] / total)
     return count

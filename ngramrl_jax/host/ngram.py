@@ -19,7 +19,7 @@ from ngramrl_jax.host.fan_out import draft_entries
 from ngramrl_jax.host.history import History
 from ngramrl_jax.host.log import GRAMS, NONE
 from ngramrl_jax.host.noise import row_key
-from ngramrl_jax.host.outcome_laws import CELLS, WIDTH, empty_guesses, guess_rows
+from ngramrl_jax.host.outcome_laws import empty_guesses, guess_rows, new_calibration
 from ngramrl_jax.host.outcomes import Budget, Outcomes, allocate, outcomes_of, priorities
 from ngramrl_jax.host.protocol import FanOut
 from ngramrl_jax.host.text_drafter import TextDrafter
@@ -89,7 +89,7 @@ class NgramDrafter(TextDrafter):
         self._budget = budget
         self._stop_ids = as_token_ids("stop_ids", stop_ids) if stop_ids else np.zeros(0, np.int32)
         self._common: CommonLaws | None = None  # large, and of no use before the first `foresee`
-        self._calibration = calibration or Calibration(CELLS, WIDTH)
+        self._calibration = calibration or new_calibration()
         self._guesses = empty_guesses(rows, draft_tokens + 1)
         self._flight: Flight  # what the last `foresee` was told
         self._prompt_B = np.full(rows, _IDLE, np.int32)
@@ -179,6 +179,7 @@ class NgramDrafter(TextDrafter):
             self._view(),
             self._common,
             self._flight,
+            self._calibration.pool,
             self._calibration.seen_CM,
             self._budget.least,
             self._guesses,

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ngramrl_jax.host.calibration import Calibration, Flight, Guesses
 from ngramrl_jax.host.outcomes import Budget, Outcomes, allocate, outcomes_of, priorities, quota
+from ngramrl_jax.host.pool import new_pool
 
 B, T, X = 3, 4, 5
 STOP = 4
@@ -122,7 +123,7 @@ def calibrated(rng, tokens, *, believes_noise=True):
 
     The truth is log q plus normal errors of size 0.7, drawn with Gumbel noise that is known.
     """
-    calibration, hits, hopes = Calibration(1, X), [], []
+    calibration, hits, hopes = Calibration(1, X, new_pool(1, (1.0,))), [], []
     for n in range(tokens):
         log_q_X = np.log(rng.dirichlet(np.ones(X)))
         noise_X = rng.gumbel(size=X)
@@ -130,10 +131,13 @@ def calibrated(rng, tokens, *, believes_noise=True):
         told_X = noise_X if believes_noise else 0 * noise_X
         guesses = Guesses(
             ids_BTX=np.arange(X, dtype=np.int32)[None, None],
-            q_BTXL=np.exp(np.tile(log_q_X[:, None], 3))[None, None].astype(np.float32),
+            q_BTX=np.exp(log_q_X)[None, None].astype(np.float32),
             time_BTX=np.exp(-told_X)[None, None].astype(np.float32),
             count_BT=np.array([[X]], np.int32),
             cell_BT=np.zeros((1, 1), np.int32),
+            gain_BTXL=np.zeros((1, 1, X, 1), np.float32),
+            mean_BTL=np.zeros((1, 1, 1), np.float32),
+            pool_BT=np.zeros((1, 1), np.int32),
         )
         chance_X = calibration.chances(guesses)[0, 0]
         if n >= tokens // 2:
