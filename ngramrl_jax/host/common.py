@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ngramrl_jax.host.kernel import inlined, kernel
+from ngramrl_jax.host.kernel import borrowed, inlined, kernel
 from ngramrl_jax.host.laws import WHOLE
 from ngramrl_jax.host.log import NONE, START, Log, bucket_of
 from ngramrl_jax.host.pool import enter, speak
@@ -64,6 +64,7 @@ def learn_log(common: CommonLaws, log: Log, first: int, last: int) -> None:
 
     The laws at its positions, and the tokens drawn where those are unknown.
     """
+    common, log = borrowed(common), borrowed(log)
     begin = first
     for position in range(first, last - 1):
         if log.tokens_C[position] == START:
