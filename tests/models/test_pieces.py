@@ -161,14 +161,12 @@ def test_a_long_row_in_pieces_has_the_gradients_of_a_whole_one(small_policy, sma
     gradient = jax.jit(jax.grad(loss), static_argnums=(1, 2))
     whole = gradient(small_params, small_policy, False)
 
-    def apart(policy):
-        in_pieces = gradient(small_params, policy, True)
-        norm = jnp.linalg.norm
-        return max(
-            jax.tree.leaves(jax.tree.map(lambda a, b: norm(a - b) / norm(b), in_pieces, whole))
-        )
+    def apart(policy, remat):
+        found, norm = gradient(small_params, policy, remat), jnp.linalg.norm
+        return max(jax.tree.leaves(jax.tree.map(lambda a, b: norm(a - b) / norm(b), found, whole)))
 
     trace = jax.make_jaxpr(loss, static_argnums=(1, 2))(small_params, small_policy, True)
     assert "custom_vjp" in str(trace)  # it does go in parts
-    assert apart(small_policy) < 1e-5
-    assert apart(replace(small_policy, dtype=jnp.bfloat16)) < 0.1
+    assert apart(small_policy, True) < 1e-5
+    narrow = replace(small_policy, dtype=jnp.bfloat16)
+    assert apart(narrow, True) < 1.5 * apart(narrow, False)  # bfloat16's own error
