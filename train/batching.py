@@ -49,6 +49,24 @@ class Batch:
     old_logp_BR: Array | None = None
     reference_logp_BR: Array | None = None
 
+    @classmethod
+    def abstract(
+        cls, micro: int, rows: int, tokens: int, responses: int, sharding: Any = None
+    ) -> "Batch":
+        """Shapes alone, to compile an update for: M, B, T, R, and where they lie."""
+
+        def array(dtype: Any, *shape: int) -> Any:
+            return jax.ShapeDtypeStruct((micro, rows, *shape), dtype, sharding=sharding)
+
+        return cls(
+            tokens_BT=array(np.int32, tokens),
+            start_B=array(np.int32),
+            mask_BR=array(np.bool_, responses),
+            weight_BR=array(np.float32, responses),
+            advantage_B=array(np.float32),
+            rollout_logp_BR=array(np.float32, responses),
+        )
+
 
 def rollout_batch(
     rollouts: Sequence[Rollout],

@@ -143,8 +143,8 @@ def make_plan(config: RunConfig, model: ModelConfig) -> Plan:
         cache=cache,
         prefixes=entries * a_prompt,
         evaluation=answering * (2 * a_prompt + place_bytes * rollout.max_new_tokens),
-        round_temporary=_temporary(round_),
-        update_temporary=_temporary(update),
+        round_temporary=temporary_bytes(round_),
+        update_temporary=temporary_bytes(update),
         round_flops=matmul_flops(traced_round.jaxpr),
         update_flops=matmul_flops(traced_update.jaxpr),
         groups=groups,
@@ -157,18 +157,7 @@ def _longest_batch(config: RunConfig, sharding: NamedSharding) -> Batch:
     micro = -(-config.train.prompts_per_step * config.train.group // rows)
     longest = config.rollout.max_prompt_tokens + config.rollout.max_new_tokens
     T, R = ladder_length(longest), ladder_length(config.rollout.max_new_tokens)
-
-    def array(dtype: Any, *shape: int) -> Any:
-        return jax.ShapeDtypeStruct((micro, rows, *shape), dtype, sharding=sharding)
-
-    return Batch(
-        tokens_BT=array(jnp.int32, T),
-        start_B=array(jnp.int32),
-        mask_BR=array(jnp.bool_, R),
-        weight_BR=array(jnp.float32, R),
-        advantage_B=array(jnp.float32),
-        rollout_logp_BR=array(jnp.float32, R),
-    )
+    return Batch.abstract(micro, rows, T, R, sharding)
 
 
 def _abstract(policy: Qwen3Policy, dtype: Any, places: Any) -> Any:
@@ -192,7 +181,7 @@ def _bytes(tree: Any) -> int:
     )
 
 
-def _temporary(compiled: jax.stages.Compiled) -> int:
+def temporary_bytes(compiled: jax.stages.Compiled) -> int:
     """Bytes beside the arguments: scratch, and outputs that are not written over arguments."""
     memory: Any = compiled.memory_analysis()
     outputs = memory.output_size_in_bytes - memory.alias_size_in_bytes

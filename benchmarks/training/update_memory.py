@@ -16,7 +16,6 @@ from typing import Any
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
@@ -30,6 +29,7 @@ from train.flops import matmul_flops  # noqa: E402
 from train.learner import Learner, OptimizerSettings  # noqa: E402
 from train.metrics import describe_environment, to_json  # noqa: E402
 from train.objectives import grpo  # noqa: E402
+from train.planning import temporary_bytes  # noqa: E402
 
 DEFAULTS = {
     "models": "qwen3_0_6b,qwen3_1_7b,qwen3_4b,qwen3_8b",
@@ -79,30 +79,16 @@ def update_memory(model: ModelConfig, rows: int, tokens: int, chunk: int) -> Upd
     policy = Qwen3Policy(model)
     learner = Learner(policy, OptimizerSettings(1e-3), grpo(), Sampling(), chunk_tokens=chunk)
     params = jax.eval_shape(policy.init_params, jax.random.key(0))
-    traced = learner.trace(params, _batch(rows, tokens))
-    memory: Any = traced.lower().compile().memory_analysis()
-    outputs = memory.output_size_in_bytes - memory.alias_size_in_bytes
+    traced = learner.trace(params, Batch.abstract(1, rows, tokens, tokens))
+    compiled = traced.lower().compile()
+    memory: Any = compiled.memory_analysis()
     return UpdateMemory(
         parameters=_bytes(params),
         held=_bytes(learner.abstract_state(params)),
         donated=memory.alias_size_in_bytes,
         chunk=4 * chunk * model.vocab_size,
-        peak=memory.argument_size_in_bytes + memory.temp_size_in_bytes + outputs,
+        peak=memory.argument_size_in_bytes + temporary_bytes(compiled),
         flops=matmul_flops(traced.jaxpr),
-    )
-
-
-def _batch(rows: int, tokens: int) -> Batch:
-    def array(dtype: Any, *shape: int) -> Any:
-        return jax.ShapeDtypeStruct((1, rows, *shape), dtype)
-
-    return Batch(
-        tokens_BT=array(jnp.int32, tokens),
-        start_B=array(jnp.int32),
-        mask_BR=array(jnp.bool_, tokens),
-        weight_BR=array(jnp.float32, tokens),
-        advantage_B=array(jnp.float32),
-        rollout_logp_BR=array(jnp.float32, tokens),
     )
 
 

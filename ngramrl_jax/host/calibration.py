@@ -61,7 +61,7 @@ class Guesses(NamedTuple):
         time_BTX: float32, their noise as exponential times, e^-g; 1 where the row's key is unknown.
         count_BT: int32, how many candidates there are; 0 for positions that are not sampled.
         cell_BT: int32, of the calibration.
-        gain_BTXL: float32, what each law adds to log q, see `pool.gain`.
+        gain_BTXL: float32, what each law adds to log q, see `pool.Panel`.
         mean_BTL: float32, the mean of that under the pooled law of all tokens.
         pool_BT: int32, cell of the pool.
     """
